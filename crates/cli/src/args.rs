@@ -1,0 +1,161 @@
+//! Arguments.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Flight recorder and time microscope for Linux programs.
+///
+/// ptrail records the exact path that a program takes, instruction by instruction, and shows it as
+/// a timeline of function calls.
+#[derive(Parser)]
+#[command(name = "ptrail", version, max_term_width = 100)]
+#[command(after_help = "Start with:  ptrail run -- ls /usr")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Run(RunArgs),
+    Decode(DecodeArgs),
+    Dump(DumpArgs),
+}
+
+/// Start a program, record it, and write its timeline.
+///
+/// The program runs with ptrail's own input, output and environment. When it has ended, its trace is
+/// decoded and written, and a summary goes to standard error. Ctrl-C goes to the program; if it
+/// does not end within two seconds, the recording ends and the program goes on unrecorded.
+///
+/// Exit status: the program's own (128 + N if signal N killed it); 1 if it could not be recorded
+/// or the output could not be written; 2 for wrong usage.
+#[derive(Parser)]
+pub(crate) struct RunArgs {
+    /// Where the trace comes from
+    #[arg(long, value_enum, default_value_t = Source::Auto)]
+    pub(crate) source: Source,
+
+    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto) or .json
+    /// (Chrome trace events). May be given several times [default: PROGRAM.pftrace]
+    #[arg(short, long = "output", value_name = "FILE")]
+    pub(crate) outputs: Vec<PathBuf>,
+
+    /// Clock resolution
+    #[arg(long, value_enum, default_value_t = Timing::Cyc)]
+    pub(crate) timing: Timing,
+
+    /// Keep the capture, a perf.data that `perf script` reads too, as FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keep_capture: Option<PathBuf>,
+
+    /// Only record: write the capture (`--keep-capture`), no timeline
+    #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
+    pub(crate) capture_only: bool,
+
+    /// Write the address of every executed instruction to FILE, as 8 little-endian bytes each: the
+    /// truth against which a decoder can be checked
+    #[arg(long, value_name = "FILE")]
+    pub(crate) truth: Option<PathBuf>,
+
+    /// Don't show progress
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Print the summary as one line of JSON (on standard error)
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Decode a capture into a timeline.
+///
+/// INPUT is a perf.data file with Intel PT, as ptrail or `perf record --per-thread -e intel_pt//u`
+/// writes it; the recorded programs and libraries must still be where they were. A summary goes to
+/// standard output.
+#[derive(Parser)]
+pub(crate) struct DecodeArgs {
+    /// The capture
+    #[arg(value_name = "INPUT")]
+    pub(crate) input: PathBuf,
+
+    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto) or .json
+    /// (Chrome trace events). May be given several times [default: INPUT.pftrace]
+    #[arg(short, long = "output", value_name = "FILE")]
+    pub(crate) outputs: Vec<PathBuf>,
+
+    /// Don't show progress
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Print the summary as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print what a capture holds, one line an item.
+#[derive(Parser)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub(crate) struct DumpArgs {
+    /// The capture
+    #[arg(value_name = "INPUT")]
+    pub(crate) input: PathBuf,
+
+    /// The packets of the trace: offset, name, payload
+    #[arg(long, group = "what")]
+    pub(crate) packets: bool,
+
+    /// Every branch that was taken: time, kind, from, to
+    #[arg(long, group = "what")]
+    pub(crate) branches: bool,
+
+    /// Every instruction that executed: its address
+    #[arg(long, group = "what")]
+    pub(crate) instructions: bool,
+
+    /// Function spans: begin, duration, depth, instructions, function, in the order of their ends
+    #[arg(long, group = "what")]
+    pub(crate) spans: bool,
+
+    /// With --instructions: only name, instruction count and FNV-1a 64 digest of each stream
+    #[arg(long, requires = "instructions")]
+    pub(crate) digest: bool,
+
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Source {
+    /// The best that this machine has: at present the software recorder
+    Auto,
+    /// The software recorder: single-steps the program (ptrace), some 45,000 instructions a second,
+    /// with a virtual clock
+    Step,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Timing {
+    /// To the cycle (largest trace)
+    Cyc,
+    /// Every 320 ns
+    Mtc,
+    /// Once every few thousand branches (smallest trace)
+    Tsc,
+}
+
+impl From<Timing> for ptrail_emulate::Timing {
+    fn from(timing: Timing) -> Self {
+        match timing {
+            Timing::Cyc => Self::Cyc,
+            Timing::Mtc => Self::Mtc,
+            Timing::Tsc => Self::Tsc,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The command line of ptrail: arguments in, messages out; the work is done by the crates below.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod decode;
+mod dump;
+mod packet_text;
+mod progress;
+mod report;
+mod run;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Run(args) => run::run(args),
+        Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
+        Command::Dump(args) => dump::dump(&args).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        if is_broken_pipe(&error) {
+            return ExitCode::SUCCESS;
+        }
+        let _ = writeln!(io::stderr(), "ptrail: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Whoever read our output has read enough (`| head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}

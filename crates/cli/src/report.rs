@@ -1,0 +1,183 @@
+//! The summary of a decode, for people and as JSON.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use indicatif::HumanCount;
+use ptrail_perfdata::{Extra, SourceNote};
+use ptrail_pipeline::Summary;
+use ptrail_pt::Picos;
+use serde_json::json;
+
+/// A summary and what it is about.
+pub(crate) struct Report<'a> {
+    pub(crate) summary: &'a Summary,
+    pub(crate) extra: Option<&'a Extra>,
+    pub(crate) outputs: &'a [PathBuf],
+}
+
+impl Report<'_> {
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        let summary = self.summary;
+        let _ = match self.extra {
+            Some(extra) => writeln!(text, "recorded  {}; {}", self.source(), extra.end),
+            None => writeln!(text, "recorded  {}", self.source()),
+        };
+        let _ = writeln!(
+            text,
+            "ran       {}, {} instructions, {} calls, deepest stack {}, {}",
+            duration(Picos(summary.end.0 - summary.begin.0)),
+            HumanCount(summary.instructions),
+            HumanCount(summary.calls),
+            summary.deepest,
+            plural(summary.threads, "thread"),
+        );
+        for (number, call) in summary.slowest.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "{}  {:>9}  {}{} at {}, {} instructions",
+                if number == 0 { "slowest " } else { "        " },
+                duration(call.duration),
+                call.function,
+                in_module(&call.module),
+                duration(Picos(call.begin.0 - summary.begin.0)),
+                HumanCount(call.instructions),
+            );
+        }
+        self.losses(&mut text);
+        for note in self.extra.iter().flat_map(|extra| &extra.notes) {
+            let _ = writeln!(text, "note      {note}");
+        }
+        for output in self.outputs {
+            let _ = writeln!(text, "written   {}", output.display());
+        }
+        if let Some(next) = self.outputs.first().map(|path| next_step(path)) {
+            let _ = writeln!(text, "next      {next}");
+        }
+        text
+    }
+
+    fn losses(&self, text: &mut String) {
+        let ledger = &self.summary.ledger;
+        if ledger.is_empty() {
+            let _ = writeln!(
+                text,
+                "losses    none: all {} bytes of trace decoded",
+                HumanCount(self.summary.trace_bytes)
+            );
+        }
+        for (cause, count, bytes, time) in ledger.by_cause() {
+            let first = ledger.losses().iter().find(|loss| loss.cause == cause);
+            let _ = writeln!(
+                text,
+                "losses    {}: {}, {} bytes of trace, {}; first: {}",
+                cause.name(),
+                plural(count, "time"),
+                HumanCount(bytes),
+                duration(Picos(time)),
+                first.map_or("", |loss| loss.reason.as_str()),
+            );
+        }
+        if self.summary.clamps > 0 {
+            let times = plural(self.summary.clamps, "time");
+            let _ = writeln!(text, "clock     would have gone backwards {times}; held instead");
+        }
+    }
+
+    fn source(&self) -> String {
+        match self.extra.map(|extra| &extra.source) {
+            Some(SourceNote::Software { engine, clock }) => {
+                format!("by the software recorder (engine {engine}); {clock}")
+            }
+            Some(SourceNote::Hardware) => "by the CPU's trace unit".into(),
+            None => "by perf".into(),
+        }
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let summary = self.summary;
+        let slowest: Vec<_> = summary
+            .slowest
+            .iter()
+            .map(|call| {
+                json!({
+                    "function": call.function,
+                    "module": call.module,
+                    "begin_ps": call.begin.0,
+                    "duration_ps": call.duration.0,
+                    "instructions": call.instructions,
+                })
+            })
+            .collect();
+        let losses: Vec<_> = summary
+            .ledger
+            .losses()
+            .iter()
+            .map(|loss| {
+                json!({
+                    "cause": loss.cause.name(),
+                    "bytes": loss.bytes,
+                    "offset": loss.offset.0,
+                    "begin_ps": loss.begin.0,
+                    "end_ps": loss.end.0,
+                    "ip": loss.ip.map(|ip| format!("{ip:#x}")),
+                    "reason": loss.reason,
+                })
+            })
+            .collect();
+        let source = match self.extra.map(|extra| &extra.source) {
+            Some(SourceNote::Software { .. }) => "software",
+            Some(SourceNote::Hardware) => "hardware",
+            None => "perf",
+        };
+        let object = json!({
+            "source": source,
+            "clock": match self.extra.map(|extra| &extra.source) {
+                Some(SourceNote::Software { clock, .. }) => Some(clock),
+                _ => None,
+            },
+            "command": summary.command,
+            "end": self.extra.map(|extra| &extra.end),
+            "notes": self.extra.map(|extra| &extra.notes),
+            "threads": summary.threads,
+            "begin_ps": summary.begin.0,
+            "duration_ps": summary.end.0 - summary.begin.0,
+            "instructions": summary.instructions,
+            "calls": summary.calls,
+            "deepest": summary.deepest,
+            "slowest": slowest,
+            "losses": losses,
+            "trace_bytes": summary.trace_bytes,
+            "lost_bytes": summary.lost_bytes,
+            "clamps": summary.clamps,
+            "outputs": self.outputs,
+        });
+        format!("{object}\n")
+    }
+}
+
+fn in_module(module: &str) -> String {
+    if module.is_empty() { String::new() } else { format!(" ({module})") }
+}
+
+fn plural(count: u64, what: &str) -> String {
+    format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
+}
+
+/// A time in the unit that suits it, three digits or a little more.
+pub(crate) fn duration(time: Picos) -> String {
+    let ps = time.0 as f64;
+    let (value, unit) = match time.0 {
+        0..1_000_000 => (ps / 1e3, "ns"),
+        1_000_000..1_000_000_000 => (ps / 1e6, "µs"),
+        1_000_000_000..1_000_000_000_000 => (ps / 1e9, "ms"),
+        _ => (ps / 1e12, "s"),
+    };
+    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.decimals$} {unit}")
+}
+
+fn next_step(output: &Path) -> String {
+    format!("open {} at https://ui.perfetto.dev (it stays on this machine)", output.display())
+}

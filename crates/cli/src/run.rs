@@ -1,0 +1,131 @@
+//! `ptrail run`: record, decode, write.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use ptrail_emulate::{End, Outcome, Program, Request, Settings, record};
+use ptrail_perfdata::Capture;
+
+use crate::args::{RunArgs, Source};
+use crate::progress::Line;
+use crate::{decode, report};
+
+pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
+    match args.source {
+        Source::Auto | Source::Step => {}
+    }
+    let program = Program::find(args.program.clone())?;
+    let outputs = match (args.capture_only, args.outputs.is_empty()) {
+        (true, _) => Vec::new(),
+        (false, true) => vec![default_output(&program.args)],
+        (false, false) => args.outputs.clone(),
+    };
+    let formats = decode::formats(&outputs)?;
+    for (_, path) in &formats {
+        check_folder(path)?;
+    }
+    let place = CapturePlace::new(args.keep_capture.as_deref())?;
+    let request = Request {
+        program: &program,
+        settings: Settings { timing: args.timing.into(), ..Settings::default() },
+        capture: place.path.clone(),
+        truth: args.truth.clone(),
+    };
+    let outcome = {
+        let mut line = Line::new(args.quiet);
+        record(&request, &mut |progress| line.recording(progress.instructions, progress.elapsed))?
+    };
+    let result = if args.capture_only {
+        tell_captured(&outcome, &place.path)
+    } else {
+        write_timeline(&args, &place.path, &formats, &outputs)
+    };
+    if let Err(error) = result {
+        let kept = place.keep();
+        return Err(error.context(format!("the recording is kept in {}, but", kept.display())));
+    }
+    Ok(exit_code(outcome.end))
+}
+
+fn write_timeline(
+    args: &RunArgs,
+    capture: &Path,
+    formats: &[(ptrail_export::Format, &Path)],
+    outputs: &[PathBuf],
+) -> Result<()> {
+    let capture = Capture::open(capture)?;
+    let summary = decode::write(&capture, formats, args.quiet)?;
+    let report = report::Report { summary: &summary, extra: capture.extra.as_ref(), outputs };
+    let text = if args.json { report.json() } else { report.text() };
+    say(&text);
+    Ok(())
+}
+
+fn tell_captured(outcome: &Outcome, capture: &Path) -> Result<()> {
+    let mut text = format!("recorded  {} instructions\n", indicatif::HumanCount(outcome.instructions));
+    for note in &outcome.notes {
+        text += &format!("note      {note}\n");
+    }
+    text += &format!("written   {}\nnext      ptrail decode {}\n", capture.display(), capture.display());
+    say(&text);
+    Ok(())
+}
+
+/// Messages go to standard error: standard output is the program's.
+fn say(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// `PROGRAM.pftrace` in the current folder.
+fn default_output(args: &[OsString]) -> PathBuf {
+    let program = Path::new(args.first().map_or("".as_ref(), OsString::as_os_str));
+    let mut name = program.file_name().unwrap_or("ptrail".as_ref()).to_os_string();
+    name.push(".pftrace");
+    PathBuf::from(name)
+}
+
+/// Says before the program runs that an output can't be written.
+fn check_folder(output: &Path) -> Result<()> {
+    let folder = match output.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let what = || format!("cannot write {}: the folder {}", output.display(), folder.display());
+    tempfile::tempfile_in(folder).map(drop).with_context(what)
+}
+
+/// Where the capture is written: where the user wants it, or a folder that goes away.
+struct CapturePlace {
+    path: PathBuf,
+    temporary: Option<tempfile::TempDir>,
+}
+
+impl CapturePlace {
+    fn new(keep: Option<&Path>) -> Result<Self> {
+        if let Some(path) = keep {
+            check_folder(path)?;
+            return Ok(Self { path: path.to_path_buf(), temporary: None });
+        }
+        let folder = tempfile::Builder::new().prefix("ptrail-").tempdir().context("temporary folder")?;
+        Ok(Self { path: folder.path().join("perf.data"), temporary: Some(folder) })
+    }
+
+    /// Keeps it whatever comes, and says where.
+    fn keep(self) -> PathBuf {
+        if let Some(folder) = self.temporary {
+            let _ = folder.keep();
+        }
+        self.path
+    }
+}
+
+/// The program's own exit status, or 128 + the signal's number, as shells have it.
+fn exit_code(end: End) -> ExitCode {
+    match end {
+        End::Exited(status) => ExitCode::from(status as u8),
+        End::Killed(signal) => ExitCode::from(128u8.wrapping_add(signal as u8)),
+    }
+}

@@ -1,0 +1,239 @@
+//! The encoder front: from what a program did to packets, placed as a trace unit places them.
+//!
+//! Outcomes of conditional branches and compressed returns gather in a TNT packet, which leaves when
+//! it is full or when another packet must not overtake it. Before a packet that marks progress goes
+//! a CYC with the cycles since the last one; MTC leaves at its crystal ticks, PSB+ at the end of its
+//! period, between two instructions.
+
+use ptrail_pt::{Encoder, ExecMode, Ip, Packet, PsbPlus, TNT_SHORT_MAX, Tnt, Tsc};
+
+use crate::clock::{BUS_RATIO, MTC_FREQ, TICKS_PER_CRYSTAL};
+
+/// A PSB+ after this many bytes (IA32_RTIT_CTL.PSBFreq 1).
+const PSB_PERIOD: usize = 4096;
+/// After a longer silence than this many MTC periods the clock is set anew by TSC and TMA, as a CPU
+/// does when it wakes up, instead of by all the MTCs in between.
+const SILENT_PERIODS: u64 = 64;
+/// Depth of the return compression stack (SDM, "Return Compression").
+const RETURN_DEPTH: usize = 64;
+
+/// Clock resolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Timing {
+    /// TSC, MTC and CYC packets: each packet's time to the cycle.
+    #[default]
+    Cyc,
+    /// TSC and MTC packets: every 320 ns.
+    Mtc,
+    /// TSC packets alone: one every few kilobytes of trace.
+    Tsc,
+}
+
+/// Settings of the virtual trace unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Clock resolution.
+    pub timing: Timing,
+    /// Returns to where their call came from take one bit.
+    pub return_compression: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { timing: Timing::default(), return_compression: true }
+    }
+}
+
+/// Turns executed branches into packets. Every method takes the time at which it happens.
+pub(crate) struct Front {
+    settings: Settings,
+    encoder: Encoder,
+    outcomes: u64,
+    outcome_count: u8,
+    returns: Vec<Ip>,
+    last_cycle: u64,
+    last_mtc: u64,
+    last_psb: usize,
+    written: usize,
+}
+
+impl Front {
+    /// A front that starts with a PSB+, tracing off.
+    pub(crate) fn new(settings: Settings, now: Tsc) -> Self {
+        let mut front = Self {
+            settings,
+            encoder: Encoder::new(),
+            outcomes: 0,
+            outcome_count: 0,
+            returns: Vec::with_capacity(RETURN_DEPTH),
+            last_cycle: now.0,
+            last_mtc: mtc_tick(now),
+            last_psb: 0,
+            written: 0,
+        };
+        front.psb(None, now);
+        front
+    }
+
+    /// Packets written and not yet taken, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.encoder.bytes().len()
+    }
+
+    /// Hands out the packets written so far; ends between two packets.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        let bytes = self.encoder.take();
+        self.written += bytes.len();
+        bytes
+    }
+
+    /// Tracing is switched on at `ip`.
+    pub(crate) fn on(&mut self, ip: Ip, now: Tsc) {
+        self.returns.clear();
+        self.mtc(now);
+        self.cyc(now);
+        self.encoder.tip_pge(ip);
+    }
+
+    /// The instruction that just executed left the traced code.
+    pub(crate) fn off(&mut self, now: Tsc) {
+        self.flush(now);
+        self.mtc(now);
+        self.cyc(now);
+        self.encoder.tip_pgd(None);
+    }
+
+    /// Execution was interrupted before the instruction at `ip`, and left the traced code.
+    pub(crate) fn interrupted(&mut self, ip: Ip, now: Tsc) {
+        self.flush(now);
+        self.cyc(now);
+        self.encoder.fup(ip);
+        self.encoder.tip_pgd(None);
+    }
+
+    /// A transaction was aborted before the instruction at `from`; execution goes on at `to`.
+    pub(crate) fn transaction_aborted(&mut self, from: Ip, to: Ip, now: Tsc) {
+        self.flush(now);
+        self.cyc(now);
+        self.encoder.put(&Packet::ModeTsx { in_tx: false, abort: true });
+        self.encoder.fup(from);
+        self.encoder.tip(to);
+    }
+
+    /// A conditional branch executed.
+    pub(crate) fn conditional(&mut self, taken: bool, now: Tsc) {
+        self.outcome(taken, now);
+    }
+
+    /// A call executed that returns to `return_to`.
+    pub(crate) fn call(&mut self, return_to: Ip) {
+        if self.returns.len() == RETURN_DEPTH {
+            self.returns.remove(0);
+        }
+        self.returns.push(return_to);
+    }
+
+    /// An indirect jump or call, or a far transfer within the traced code, went to `to`.
+    pub(crate) fn indirect(&mut self, to: Ip, now: Tsc) {
+        self.flush(now);
+        self.cyc(now);
+        self.encoder.tip(to);
+    }
+
+    /// A near return went to `to`.
+    pub(crate) fn ret(&mut self, to: Ip, now: Tsc) {
+        if self.settings.return_compression && self.returns.last() == Some(&to) {
+            self.returns.pop();
+            self.outcome(true, now);
+        } else {
+            // Decoders differ in what an uncompressed return does to their stack; from an empty one
+            // they all go on alike.
+            self.returns.clear();
+            self.indirect(to, now);
+        }
+    }
+
+    /// The instruction before `next` is complete: time for what comes between instructions.
+    pub(crate) fn boundary(&mut self, next: Ip, now: Tsc) {
+        self.mtc(now);
+        if self.written + self.len() - self.last_psb >= PSB_PERIOD {
+            self.flush(now);
+            self.psb(Some(next), now);
+        }
+    }
+
+    /// The program has ended: nothing may wait any longer.
+    pub(crate) fn finish(&mut self, now: Tsc) {
+        self.flush(now);
+    }
+
+    fn outcome(&mut self, taken: bool, now: Tsc) {
+        self.outcomes = self.outcomes << 1 | u64::from(taken);
+        self.outcome_count += 1;
+        if self.outcome_count == TNT_SHORT_MAX {
+            self.flush(now);
+        }
+    }
+
+    fn flush(&mut self, now: Tsc) {
+        if self.outcome_count > 0 {
+            self.cyc(now);
+            self.encoder.put(&Packet::Tnt(Tnt::short(self.outcomes, self.outcome_count)));
+            self.outcomes = 0;
+            self.outcome_count = 0;
+        }
+    }
+
+    fn cyc(&mut self, now: Tsc) {
+        let cycles = now.0.saturating_sub(self.last_cycle);
+        if self.settings.timing == Timing::Cyc && cycles > 0 {
+            self.encoder.put(&Packet::Cyc(cycles));
+            self.last_cycle = now.0;
+        }
+    }
+
+    fn mtc(&mut self, now: Tsc) {
+        if self.settings.timing == Timing::Tsc {
+            return;
+        }
+        let tick = mtc_tick(now);
+        if tick - self.last_mtc > SILENT_PERIODS {
+            self.last_mtc = tick;
+            self.cyc(now);
+            self.encoder.put(&Packet::Tsc(now.0));
+            let (ctc, fast_counter) = tma(now);
+            self.encoder.put(&Packet::Tma { ctc, fast_counter });
+        }
+        while self.last_mtc < tick {
+            self.last_mtc += 1;
+            self.cyc(Tsc((self.last_mtc * TICKS_PER_CRYSTAL) << MTC_FREQ));
+            self.encoder.put(&Packet::Mtc(self.last_mtc as u8));
+        }
+    }
+
+    fn psb(&mut self, ip: Option<Ip>, now: Tsc) {
+        self.returns.clear();
+        self.cyc(now);
+        self.last_psb = self.written + self.len();
+        self.encoder.psb_plus(&PsbPlus {
+            tsc: Some(now),
+            tma: (self.settings.timing != Timing::Tsc).then(|| tma(now)),
+            cbr: Some(BUS_RATIO),
+            cr3: None,
+            vmcs: None,
+            mode_exec: Some((ExecMode::Bits64, true)),
+            mode_tsx: None,
+            ip,
+        });
+    }
+}
+
+/// How many MTC periods the crystal clock has counted.
+fn mtc_tick(now: Tsc) -> u64 {
+    now.0 / TICKS_PER_CRYSTAL >> MTC_FREQ
+}
+
+/// The payload of TMA: crystal clock, and TSC ticks since its last tick.
+fn tma(now: Tsc) -> (u16, u16) {
+    ((now.0 / TICKS_PER_CRYSTAL) as u16, (now.0 % TICKS_PER_CRYSTAL) as u16)
+}

@@ -1,0 +1,27 @@
+//! The software recorder: Intel PT packets without Intel PT.
+//!
+//! It runs the program itself, sees every instruction, and writes the packets that a CPU's trace
+//! unit would have written, into the same kind of `perf.data`. Where there is no trace unit it is
+//! the recorder; in tests it is the truth, because what executed is known.
+//!
+//! 1. [`Program::find`] looks the program up and says why it can't be recorded, if so.
+//! 2. [`record`] runs it under the `step` engine (ptrace single-stepping), calls back with progress,
+//!    and returns an [`Outcome`] when the program has ended or the recording was stopped.
+//!
+//! Time is virtual: an instruction costs one cycle of a 2 GHz clock, a system call what it really
+//! took. [`clock`] has the constants.
+
+pub mod clock;
+mod error;
+mod front;
+mod interrupt;
+mod maps;
+mod program;
+mod recording;
+mod step;
+mod tracee;
+
+pub use error::Error;
+pub use front::{Settings, Timing};
+pub use program::Program;
+pub use step::{End, Outcome, Progress, Request, record};

@@ -1,0 +1,418 @@
+//! The `step` engine: one ptrace single-step after the other.
+//!
+//! A step normally executes one instruction. The exceptions make up this file:
+//!
+//! - A system call runs to its end within its step; on the way there may be stops for new children
+//!   and for exec. The program returns to user code only when the next instruction executes there:
+//!   until then a signal may send it elsewhere.
+//! - At a signal's delivery stop nothing executed. If it is passed on and has a handler, the next
+//!   stop is at the handler's first instruction, marked by `si_code` SIGTRAP. If not, an interrupted
+//!   system call may begin again.
+//! - A step of a repeated string instruction is one iteration; it executed when the address changes.
+//! - MOV SS lets the next instruction execute along; XBEGIN aborts at once, since stepping does that.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
+use nix::unistd::Pid;
+use ptrail_flow::{Class, FarKind, Instruction};
+use ptrail_pt::Ip;
+
+use crate::interrupt::Guard;
+use crate::recording::Recording;
+use crate::tracee::Tracee;
+use crate::{Error, Program, Settings};
+
+/// Results of system calls that begin again after a signal (`ERESTARTSYS`, `ERESTARTNOINTR`,
+/// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`; include/linux/errno.h).
+const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+/// Length of SYSCALL and of INT n in bytes.
+const SYSCALL_LEN: u64 = 2;
+/// Between two calls of the progress callback there are at least this many instructions.
+const PROGRESS_STEPS: u64 = 1024;
+
+/// What to record, and where to.
+pub struct Request<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Settings of the virtual trace unit.
+    pub settings: Settings,
+    /// The `perf.data` to write.
+    pub capture: PathBuf,
+    /// If given, the address of every executed instruction goes there, 8 little-endian bytes each.
+    pub truth: Option<PathBuf>,
+}
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Real time since the start.
+    pub elapsed: Duration,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By exit, with this status.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+/// A finished recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How the program ended.
+    pub end: End,
+    /// The recording was stopped by Ctrl-C (or SIGTERM) before the program ended.
+    pub stopped_early: bool,
+    /// Instructions recorded.
+    pub instructions: u64,
+    /// What was not recorded, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Runs a program and records it until it ends, or until Ctrl-C stops the recording.
+///
+/// # Errors
+/// The program can't be started or traced, or the capture can't be written (nothing is left under
+/// its name then).
+pub fn record(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+    let tracee = Tracee::start(request.program)?;
+    let guard = Guard::install(tracee.pid)?;
+    let recording = Recording::new(
+        request.program,
+        &tracee,
+        request.settings,
+        &request.capture,
+        request.truth.as_deref(),
+    )?;
+    let engine = Engine::new(tracee, recording, guard)?;
+    engine.run(progress)
+}
+
+/// What the next stop of the program will mean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    /// One instruction executed.
+    Instruction,
+    /// The end of a system call that has been entered.
+    SyscallEnd,
+    /// A signal was passed on: its handler, or what comes without one. The flag says that an
+    /// interrupted system call begins again if there is no handler.
+    Handler { restart: bool },
+}
+
+enum Next {
+    Step(Option<Signal>),
+    Listen,
+    Ended(End),
+}
+
+struct Engine {
+    tracee: Tracee,
+    recording: Recording,
+    guard: Guard,
+    /// The next instruction to execute.
+    at: Ip,
+    expect: Expect,
+    /// The system call under way, by number, and when it began.
+    syscall: (u64, Instant),
+    /// What a step costs when the kernel has nothing to do, to be taken off a system call's time.
+    step_cost: Duration,
+}
+
+impl Engine {
+    fn new(tracee: Tracee, recording: Recording, guard: Guard) -> Result<Self, Error> {
+        let at = tracee.ip().unwrap_or_default();
+        Ok(Self {
+            tracee,
+            recording,
+            guard,
+            at,
+            expect: Expect::SyscallEnd,
+            syscall: (u64::MAX, Instant::now()),
+            step_cost: Duration::from_micros(20),
+        })
+    }
+
+    fn run(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+        let begin = Instant::now();
+        let mut next = Next::Step(None);
+        let mut shown = 0;
+        let end = loop {
+            let instruction = self.instruction();
+            if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
+                self.syscall = (self.tracee.rax().unwrap_or(u64::MAX), Instant::now());
+            }
+            match next {
+                Next::Step(signal) => self.tracee.step(signal)?,
+                Next::Listen => self.tracee.listen(),
+                Next::Ended(end) => break end,
+            }
+            let Some(status) = self.wait()? else {
+                return self.stop_early();
+            };
+            next = self.stopped(status, instruction)?;
+            if self.recording.instructions >= shown + PROGRESS_STEPS {
+                shown = self.recording.instructions;
+                let elapsed = begin.elapsed();
+                self.step_cost = elapsed / u32::try_from(shown).unwrap_or(u32::MAX);
+                progress(Progress { instructions: shown, elapsed });
+                if self.guard.must_stop() && !matches!(next, Next::Ended(_)) {
+                    return self.stop_stopped(next);
+                }
+            }
+        };
+        self.ended(end, false)
+    }
+
+    /// Waits for the next stop; `None` if the recording is to be stopped first.
+    fn wait(&self) -> Result<Option<WaitStatus>, Error> {
+        loop {
+            if let Some(status) = self.tracee.wait()? {
+                return Ok(Some(status));
+            }
+            if self.guard.must_stop() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn instruction(&mut self) -> Option<Instruction> {
+        let may_change = self.recording.is_writable(self.at);
+        self.tracee.instruction(self.at, may_change)
+    }
+
+    // ---- stops ----
+
+    fn stopped(&mut self, status: WaitStatus, instruction: Option<Instruction>) -> Result<Next, Error> {
+        match status {
+            WaitStatus::Exited(_, status) => self.gone(instruction, End::Exited(status)),
+            WaitStatus::Signaled(_, signal, _) => self.gone(instruction, End::Killed(signal as i32)),
+            WaitStatus::PtraceEvent(_, signal, event) => self.event(signal, event, instruction),
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => self.trap(instruction),
+            WaitStatus::Stopped(_, signal) => self.signal(signal),
+            _ => Ok(Next::Step(None)),
+        }
+    }
+
+    /// The program has ended, within this step.
+    fn gone(&mut self, instruction: Option<Instruction>, end: End) -> Result<Next, Error> {
+        let exits = self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel);
+        if exits {
+            self.recording.entered_kernel(self.at)?;
+        } else {
+            self.recording.interrupted(self.at);
+        }
+        Ok(Next::Ended(end))
+    }
+
+    fn event(&mut self, signal: Signal, event: i32, instruction: Option<Instruction>) -> Result<Next, Error> {
+        if event == libc::PTRACE_EVENT_STOP {
+            let group_stop =
+                matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU);
+            return Ok(if group_stop { Next::Listen } else { Next::Step(None) });
+        }
+        // All other events come within a system call.
+        if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
+            self.recording.entered_kernel(self.at)?;
+        }
+        self.expect = Expect::SyscallEnd;
+        if event == libc::PTRACE_EVENT_EXEC {
+            self.tracee.forget_code();
+            self.recording.image_replaced(&self.tracee)?;
+        } else if let Some(child) = self.tracee.event_message() {
+            let what = match event {
+                libc::PTRACE_EVENT_CLONE => "the program started a thread, which was not recorded",
+                _ => "the program started a child process, which was not recorded",
+            };
+            self.recording.note(what);
+            self.tracee.release(Pid::from_raw(child as i32));
+        }
+        Ok(Next::Step(None))
+    }
+
+    /// SIGTRAP: a step is done, or a handler begins, or the program itself got a SIGTRAP.
+    fn trap(&mut self, instruction: Option<Instruction>) -> Result<Next, Error> {
+        let Some(ip) = self.tracee.ip() else { return Ok(Next::Step(None)) };
+        if self.expect == Expect::SyscallEnd {
+            return self.syscall_ended(ip);
+        }
+        if let Expect::Handler { restart } = self.expect {
+            self.expect = Expect::Instruction;
+            // ptrace_notify(SIGTRAP) at the first instruction of a handler.
+            if self.tracee.signal_code() == libc::SIGTRAP {
+                self.at = ip;
+                return Ok(Next::Step(None));
+            }
+            if restart {
+                let call = Ip(self.at.0.wrapping_sub(SYSCALL_LEN));
+                self.recording.entered_kernel(call)?;
+                return self.syscall_ended(ip);
+            }
+        }
+        let Some(instruction) = instruction else {
+            // Code that can't be read (vsyscall, execute-only): the decoder won't see it either.
+            self.recording.note("the program ran code that ptrail could not read");
+            self.recording.interrupted(self.at);
+            self.at = ip;
+            return Ok(Next::Step(None));
+        };
+        let breakpoint = matches!(instruction.class, Class::Far(FarKind::Interrupt));
+        if (breakpoint || ip == self.at) && is_real_trap(self.tracee.signal_code()) {
+            if breakpoint && ip != self.at {
+                self.recording.entered_kernel(self.at)?;
+                self.at = ip;
+            }
+            return self.signal(Signal::SIGTRAP);
+        }
+        if enters_kernel(instruction) {
+            self.recording.entered_kernel(self.at)?;
+            return self.syscall_ended(ip);
+        }
+        if ip == self.at && self.is_repeating() {
+            return Ok(Next::Step(None));
+        }
+        self.executed(instruction, ip)?;
+        Ok(Next::Step(None))
+    }
+
+    /// A signal is about to be delivered; nothing executed since the stop before.
+    fn signal(&mut self, signal: Signal) -> Result<Next, Error> {
+        if let Some(ip) = self.tracee.ip()
+            && self.expect == Expect::SyscallEnd
+        {
+            self.syscall_ended(ip)?;
+        }
+        let restart = !self.recording.is_on()
+            && self.tracee.in_syscall()
+            && self.tracee.rax().is_some_and(|rax| RESTARTS.contains(&(rax as i64)));
+        self.recording.interrupted(self.at);
+        self.expect = Expect::Handler { restart };
+        Ok(Next::Step(Some(signal)))
+    }
+
+    fn syscall_ended(&mut self, ip: Ip) -> Result<Next, Error> {
+        self.expect = Expect::Instruction;
+        self.recording.pass(self.syscall.1.elapsed().saturating_sub(self.step_cost));
+        if changes_mappings(self.syscall.0) {
+            self.tracee.forget_code();
+            self.recording.mappings_changed(&self.tracee)?;
+        }
+        self.at = ip;
+        Ok(Next::Step(None))
+    }
+
+    // ---- instructions ----
+
+    /// The instruction executed and the program now stands at `ip`.
+    fn executed(&mut self, instruction: Instruction, ip: Ip) -> Result<(), Error> {
+        let behind = self.at.offset(u64::from(instruction.len));
+        let straight = match instruction.class {
+            Class::Plain => ip == behind,
+            Class::Conditional => ip == behind || ip == instruction.target,
+            _ => true,
+        };
+        if straight {
+            self.recording.executed(self.at, instruction, ip)?;
+            self.at = ip;
+            return Ok(());
+        }
+        self.recording.executed(self.at, instruction, behind)?;
+        let second = self.tracee.instruction(behind, true);
+        match second.filter(|second| behind.offset(u64::from(second.len)) == ip && second.class == Class::Plain) {
+            Some(second) => self.recording.executed(behind, second, ip)?,
+            None => self.recording.transaction_aborted(behind, ip),
+        }
+        self.at = ip;
+        Ok(())
+    }
+
+    /// Whether the instruction is a repeated string instruction, of which a step is one iteration.
+    fn is_repeating(&self) -> bool {
+        let mut bytes = [0; 15];
+        let len = self.tracee.read(self.at.0, &mut bytes);
+        bytes[..len]
+            .iter()
+            .take_while(|&&byte| {
+                matches!(byte, 0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)
+            })
+            .any(|&byte| matches!(byte, 0xf2 | 0xf3))
+    }
+
+    // ---- ends ----
+
+    /// Ctrl-C came and the program, running, did not end in time.
+    fn stop_early(self) -> Result<Outcome, Error> {
+        match self.tracee.interrupt()? {
+            WaitStatus::Exited(_, status) => self.ended(End::Exited(status), true),
+            WaitStatus::Signaled(_, signal, _) => self.ended(End::Killed(signal as i32), true),
+            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
+                self.stop_stopped(Next::Step(Some(signal)))
+            }
+            _ => self.stop_stopped(Next::Step(None)),
+        }
+    }
+
+    /// Lets the stopped program run on by itself and waits for its end.
+    fn stop_stopped(self, next: Next) -> Result<Outcome, Error> {
+        let signal = match next {
+            Next::Step(signal) => signal,
+            _ => None,
+        };
+        self.tracee.detach(signal);
+        let end = loop {
+            match self.tracee.wait()? {
+                Some(WaitStatus::Exited(_, status)) => break End::Exited(status),
+                Some(WaitStatus::Signaled(_, signal, _)) => break End::Killed(signal as i32),
+                _ => {}
+            }
+        };
+        self.ended(end, true)
+    }
+
+    fn ended(self, end: End, stopped_early: bool) -> Result<Outcome, Error> {
+        let instructions = self.recording.instructions;
+        let how = match end {
+            _ if stopped_early => "stopped by Ctrl-C before the program ended".to_string(),
+            End::Exited(status) => format!("the program exited with status {status}"),
+            End::Killed(number) => format!("the program was killed by signal {number}{}", signal_name(number)),
+        };
+        let how = if self.guard.interrupted() && !stopped_early { format!("{how} after Ctrl-C") } else { how };
+        let notes = self.recording.finish(&how)?;
+        Ok(Outcome { end, stopped_early, instructions, notes })
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    Signal::try_from(number).map_or_else(|_| String::new(), |signal| format!(" ({signal})"))
+}
+
+fn enters_kernel(instruction: Instruction) -> bool {
+    matches!(instruction.class, Class::Far(FarKind::Syscall | FarKind::Interrupt))
+}
+
+/// Whether a SIGTRAP is the program's own affair (INT3, `kill -TRAP`) and not a step's end.
+fn is_real_trap(code: i32) -> bool {
+    !matches!(code, libc::TRAP_TRACE | libc::TRAP_BRKPT | libc::TRAP_HWBKPT)
+}
+
+fn changes_mappings(syscall: u64) -> bool {
+    [
+        libc::SYS_mmap,
+        libc::SYS_mprotect,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_pkey_mprotect,
+        libc::SYS_shmat,
+        libc::SYS_remap_file_pages,
+        libc::SYS_personality,
+    ]
+    .contains(&(syscall as libc::c_long))
+}

@@ -1,0 +1,264 @@
+//! The traced process: starting it, stepping it, reading its memory.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe};
+use ptrail_flow::Instruction;
+use ptrail_pt::{ExecMode, Ip};
+
+use crate::{Error, Program};
+
+/// A process that is traced by this thread.
+pub(crate) struct Tracee {
+    pub(crate) pid: Pid,
+    /// The CPUs it could use before it was pinned to ours.
+    cpus: CpuSet,
+    instructions: HashMap<Ip, Instruction>,
+}
+
+impl Tracee {
+    /// Starts the program, stopped before its first instruction (at its exec event).
+    ///
+    /// Tracer and program are pinned to one CPU: stepping is then five times as fast.
+    pub(crate) fn start(program: &Program) -> Result<Self, Error> {
+        let path = program.c_path();
+        let args = program.c_args();
+        let (go_read, go_write) = pipe().map_err(Error::system("pipe"))?;
+        let (errno_read, errno_write) =
+            nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(Error::system("pipe"))?;
+        let cpus = pin().map_err(Error::system("pin to one CPU"))?;
+        // SAFETY: the child calls only async-signal-safe functions: close, read, execv, write, _exit.
+        match unsafe { fork() }.map_err(Error::system("fork"))? {
+            ForkResult::Child => {
+                drop((go_write, errno_read));
+                let mut byte = [0];
+                let _ = nix::unistd::read(&go_read, &mut byte);
+                drop(go_read);
+                let errno = nix::unistd::execv(&path, &args).err().unwrap_or(Errno::UnknownErrno);
+                let _ = nix::unistd::write(&errno_write, &(errno as i32).to_ne_bytes());
+                // SAFETY: ends the child at once, without running the parent's exit handlers.
+                unsafe { libc::_exit(127) }
+            }
+            ForkResult::Parent { child } => {
+                drop((go_read, errno_write));
+                let tracee = Self { pid: child, cpus, instructions: HashMap::new() };
+                tracee.seize()?;
+                drop(go_write);
+                tracee.wait_for_exec(errno_read, program)?;
+                Ok(tracee)
+            }
+        }
+    }
+
+    fn seize(&self) -> Result<(), Error> {
+        let options = Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_EXITKILL;
+        ptrace::seize(self.pid, options).map_err(|errno| {
+            let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
+            let _ = waitpid(self.pid, None);
+            Error::PtraceForbidden { source: errno.into(), cure: ptrace_cure() }
+        })
+    }
+
+    fn wait_for_exec(&self, errno_read: OwnedFd, program: &Program) -> Result<(), Error> {
+        loop {
+            match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::PtraceEvent(_, _, event)) if event == libc::PTRACE_EVENT_EXEC => return Ok(()),
+                Ok(WaitStatus::PtraceEvent(..)) => self.resume_freely(None)?,
+                Ok(WaitStatus::Stopped(_, signal)) => self.resume_freely(Some(signal))?,
+                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => {
+                    let mut bytes = [0; 4];
+                    let source = match fs::File::from(errno_read).read_exact(&mut bytes) {
+                        Ok(()) => io::Error::from_raw_os_error(i32::from_ne_bytes(bytes)),
+                        Err(_) => io::Error::other("it was killed before it began"),
+                    };
+                    return Err(Error::Start { path: program.path.clone(), source });
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::system("wait for the program")(errno)),
+            }
+        }
+    }
+
+    fn resume_freely(&self, signal: Option<Signal>) -> Result<(), Error> {
+        ptrace::cont(self.pid, signal).map_err(Error::system("resume the program"))
+    }
+
+    /// Lets it execute one instruction, or take a signal. A process that was killed meanwhile is no
+    /// error: the next wait tells.
+    pub(crate) fn step(&self, signal: Option<Signal>) -> Result<(), Error> {
+        match ptrace::step(self.pid, signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(errno) => Err(Error::system("single-step the program")(errno)),
+        }
+    }
+
+    /// Leaves it in its group stop (after SIGSTOP, SIGTSTP …) until it is continued.
+    pub(crate) fn listen(&self) {
+        // SAFETY: a plain system call without pointers. If the process is gone, the next wait tells.
+        unsafe {
+            libc::ptrace(
+                libc::PTRACE_LISTEN,
+                self.pid.as_raw(),
+                std::ptr::null_mut::<libc::c_void>(),
+                std::ptr::null_mut::<libc::c_void>(),
+            )
+        };
+    }
+
+    /// Waits for its next stop or its end; `None` if a signal came to the tracer first.
+    pub(crate) fn wait(&self) -> Result<Option<WaitStatus>, Error> {
+        match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
+            Ok(status) => Ok(Some(status)),
+            Err(Errno::EINTR) => Ok(None),
+            Err(errno) => Err(Error::system("wait for the program")(errno)),
+        }
+    }
+
+    /// The instruction pointer; `None` if the process is gone.
+    pub(crate) fn ip(&self) -> Option<Ip> {
+        self.register(std::mem::offset_of!(libc::user, regs.rip)).map(Ip)
+    }
+
+    /// RAX: the system call's number before it, its result after it.
+    pub(crate) fn rax(&self) -> Option<u64> {
+        self.register(std::mem::offset_of!(libc::user, regs.rax))
+    }
+
+    /// Whether it stopped inside or right behind a system call (ORIG_RAX is not negative).
+    pub(crate) fn in_syscall(&self) -> bool {
+        self.register(std::mem::offset_of!(libc::user, regs.orig_rax)).is_some_and(|nr| nr as i64 >= 0)
+    }
+
+    fn register(&self, offset: usize) -> Option<u64> {
+        ptrace::read_user(self.pid, offset as ptrace::AddressType).ok().map(|value| value as u64)
+    }
+
+    /// `si_code` of the signal at which it stopped.
+    pub(crate) fn signal_code(&self) -> i32 {
+        ptrace::getsiginfo(self.pid).map_or(0, |info| info.si_code)
+    }
+
+    /// The number that comes with a ptrace event, such as a new child's process id.
+    pub(crate) fn event_message(&self) -> Option<i64> {
+        ptrace::getevent(self.pid).ok().map(|message| message as i64)
+    }
+
+    /// The instruction at `ip`; `None` if its bytes can't be read or are no instruction.
+    pub(crate) fn instruction(&mut self, ip: Ip, may_change: bool) -> Option<Instruction> {
+        if !may_change && let Some(&instruction) = self.instructions.get(&ip) {
+            return Some(instruction);
+        }
+        let mut bytes = [0; 15];
+        let len = self.read(ip.0, &mut bytes);
+        let instruction = Instruction::decode(&bytes[..len], ip, ExecMode::Bits64)?;
+        self.instructions.insert(ip, instruction);
+        Some(instruction)
+    }
+
+    /// Forgets the code read so far: mappings changed.
+    pub(crate) fn forget_code(&mut self) {
+        self.instructions.clear();
+    }
+
+    /// Reads memory; returns how many bytes could be read.
+    pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let whole = self.read_once(address, buffer);
+        if whole == buffer.len() {
+            return whole;
+        }
+        // A read that touches a missing page fails as a whole: take what lies before the page.
+        let to_page_end = (0x1000 - (address as usize & 0xfff)).min(buffer.len());
+        self.read_once(address, &mut buffer[..to_page_end])
+    }
+
+    fn read_once(&self, address: u64, buffer: &mut [u8]) -> usize {
+        use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+        let remote = [RemoteIoVec { base: address as usize, len: buffer.len() }];
+        process_vm_readv(self.pid, &mut [io::IoSliceMut::new(buffer)], &remote).unwrap_or(0)
+    }
+
+    /// Lets a new child process or thread of the program run on by itself, on all CPUs.
+    pub(crate) fn release(&self, child: Pid) {
+        // Its first stop may come before or after the event that announces it.
+        while let Err(Errno::EINTR) = waitpid(child, Some(WaitPidFlag::__WALL)) {}
+        let _ = sched_setaffinity(child, &self.cpus);
+        let _ = ptrace::detach(child, None);
+    }
+
+    /// Ends tracing; the program runs on by itself, and takes `signal` first. It must be stopped.
+    pub(crate) fn detach(&self, signal: Option<Signal>) {
+        let _ = sched_setaffinity(self.pid, &self.cpus);
+        let _ = ptrace::detach(self.pid, signal);
+    }
+
+    /// Stops the running program; returns how it stopped, or ended.
+    pub(crate) fn interrupt(&self) -> Result<WaitStatus, Error> {
+        // It may have stopped or ended by itself meanwhile: the wait tells.
+        let _ = ptrace::interrupt(self.pid);
+        loop {
+            if let Some(status) = self.wait()? {
+                return Ok(status);
+            }
+        }
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.cpus);
+    }
+}
+
+/// Pins this thread, and so its children, to the CPU it runs on; returns the CPUs it could use.
+fn pin() -> nix::Result<CpuSet> {
+    let this = Pid::from_raw(0);
+    let before = sched_getaffinity(this)?;
+    let cpu = nix::sched::sched_getcpu()?;
+    let mut one = CpuSet::new();
+    one.set(cpu)?;
+    sched_setaffinity(this, &one)?;
+    Ok(before)
+}
+
+/// What forbids ptrace here, as far as it can be told, and what to do.
+fn ptrace_cure() -> String {
+    let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if yama.trim() == "3" {
+        return "Tracing is switched off for good on this machine (kernel.yama.ptrace_scope is 3); it takes a \
+                reboot with a lower value to change that"
+            .into();
+    }
+    if yama.trim() == "2" && !nix::unistd::geteuid().is_root() {
+        return "Only root may trace here (kernel.yama.ptrace_scope is 2): run ptrail as root, or \
+                `sudo sysctl kernel.yama.ptrace_scope=1`"
+            .into();
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = |key: &str| {
+        status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim).unwrap_or("0").to_string()
+    };
+    if value("TracerPid:") != "0" {
+        return "ptrail itself is being traced (by strace or a debugger?), and a program can have only one \
+                tracer of its own"
+            .into();
+    }
+    if value("Seccomp:") == "2" {
+        return "A seccomp filter forbids it, as containers often have one: start the container with \
+                `--cap-add SYS_PTRACE` (Docker, Podman), or run ptrail outside it"
+            .into();
+    }
+    "A security module (SELinux, AppArmor) may forbid it: look in the kernel's log with `dmesg | tail`".into()
+}

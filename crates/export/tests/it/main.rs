@@ -1,0 +1,12 @@
+//! Files are written from made-up span streams and opened in Perfetto's own trace processor; what
+//! it saw is compared with the streams, slice by slice.
+//!
+//! The trace processor comes from `tools/consumers/setup.sh`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod chrome;
+mod perfetto;
+mod program;
+mod stream;
+mod viewer;

@@ -1,0 +1,307 @@
+//! Images: the files and captured pieces that code is mapped from.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use memmap2::Mmap;
+
+use crate::debug_file;
+use crate::elf::{Elf, Segment};
+use crate::error::ImageError;
+use crate::function::{Function, FunctionKind};
+use crate::name::Names;
+use crate::table::FunctionTable;
+
+/// A file or a captured piece of memory that code was mapped from.
+///
+/// Opened when first asked; after that, always the same answer.
+pub struct Image {
+    path: String,
+    module: String,
+    recorded_build_id: Option<Vec<u8>>,
+    captured: Option<Vec<u8>>,
+    debug_roots: Arc<[PathBuf]>,
+    content: OnceLock<Result<Content, Arc<ImageError>>>,
+    symbols: OnceLock<Symbols>,
+}
+
+/// What the headers say; the bytes are the file's or those in [`Image::captured`].
+struct Content {
+    file: Option<Mmap>,
+    /// `None` for captured bytes that are no ELF image.
+    layout: Option<Layout>,
+}
+
+struct Layout {
+    segments: Vec<Segment>,
+    build_id: Option<Vec<u8>>,
+}
+
+struct Symbols {
+    table: FunctionTable,
+    /// The separate debug file, if one was found.
+    debug: Option<Mmap>,
+}
+
+impl Image {
+    pub(crate) fn file(
+        path: String,
+        build_id: Option<Vec<u8>>,
+        debug_roots: Arc<[PathBuf]>,
+    ) -> Self {
+        let module = module_name(&path).to_owned();
+        Self {
+            recorded_build_id: build_id,
+            module,
+            debug_roots,
+            ..Self::empty(path)
+        }
+    }
+
+    pub(crate) fn captured(name: String, bytes: Vec<u8>) -> Self {
+        let content = OnceLock::new();
+        let layout = Elf::parse(&bytes).ok().map(|elf| layout_of(&elf));
+        let module = if layout.is_some() {
+            module_name(&name)
+        } else {
+            "[jit]"
+        }
+        .to_owned();
+        // A new cell is empty, so there is nothing to be refused.
+        let _ = content.set(Ok(Content { file: None, layout }));
+        Self {
+            module,
+            captured: Some(bytes),
+            content,
+            ..Self::empty(name)
+        }
+    }
+
+    fn empty(path: String) -> Self {
+        Self {
+            path,
+            module: String::new(),
+            recorded_build_id: None,
+            captured: None,
+            debug_roots: Arc::new([]),
+            content: OnceLock::new(),
+            symbols: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn is_capture_of(&self, name: &str, bytes: &[u8]) -> bool {
+        self.path == name && self.captured.as_deref() == Some(bytes)
+    }
+
+    /// Path as recorded, or the name of the captured piece.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// File name without folders; `[jit]` for captured code without an ELF header.
+    #[must_use]
+    pub fn module(&self) -> &str {
+        &self.module
+    }
+
+    /// Whether the bytes were captured while recording.
+    #[must_use]
+    pub fn is_captured(&self) -> bool {
+        self.captured.is_some()
+    }
+
+    /// The build-id as recorded, else the file's own.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.recorded_build_id.as_deref().or_else(|| {
+            let content = self.content().ok()?;
+            content.layout.as_ref()?.build_id.as_deref()
+        })
+    }
+
+    /// Opens the image if that has not been done yet.
+    ///
+    /// # Errors
+    /// Why its code can't be used, and what to do.
+    pub fn status(&self) -> Result<(), &ImageError> {
+        self.content().map(|_| ()).map_err(|reason| &**reason)
+    }
+
+    pub(crate) fn bytes(&self) -> Result<&[u8], &Arc<ImageError>> {
+        Ok(self.bytes_of(self.content()?))
+    }
+
+    fn bytes_of<'a>(&'a self, content: &'a Content) -> &'a [u8] {
+        match &content.file {
+            Some(file) => file,
+            None => self.captured.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// The address that the linker gave to the byte at this offset.
+    pub(crate) fn link_address(&self, offset: u64) -> Option<u64> {
+        let content = self.content().ok()?;
+        let Some(layout) = &content.layout else {
+            return Some(offset);
+        };
+        let holds = |segment: &&Segment| {
+            offset
+                .checked_sub(segment.offset)
+                .is_some_and(|at| at < segment.file_size)
+        };
+        // Pages at the border of two segments are mapped twice; only one of them runs.
+        let mut candidates = layout.segments.iter().filter(holds);
+        let first = candidates
+            .clone()
+            .find(|segment| segment.executable)
+            .or_else(|| candidates.next())?;
+        Some(first.address.wrapping_add(offset - first.offset))
+    }
+
+    pub(crate) fn table(&self) -> Option<&FunctionTable> {
+        Some(&self.symbols()?.table)
+    }
+
+    pub(crate) fn function(&self, number: u32) -> Option<Function<'_>> {
+        let content = self.content().ok()?;
+        let symbols = self.symbols()?;
+        let names = Names {
+            main: self.bytes_of(content),
+            debug: symbols.debug.as_deref().unwrap_or_default(),
+        };
+        let (name, mangled, kind) = symbols.table.describe(number, names)?;
+        let name = if kind == FunctionKind::Jit {
+            crate::demangle::bound(Cow::Borrowed(&self.path))
+        } else {
+            name
+        };
+        Some(Function {
+            name,
+            mangled,
+            module: &self.module,
+            kind,
+        })
+    }
+
+    fn content(&self) -> Result<&Content, &Arc<ImageError>> {
+        self.content
+            .get_or_init(|| self.open().map_err(Arc::new))
+            .as_ref()
+    }
+
+    fn symbols(&self) -> Option<&Symbols> {
+        let content = self.content().ok()?;
+        Some(self.symbols.get_or_init(|| {
+            let bytes = self.bytes_of(content);
+            let Ok(elf) = Elf::parse(bytes) else {
+                return Symbols {
+                    table: FunctionTable::whole(bytes.len() as u64),
+                    debug: None,
+                };
+            };
+            let debug = match content.file {
+                Some(_) => debug_file::find(&elf, Path::new(&self.path), &self.debug_roots),
+                None => None,
+            };
+            let debug_elf = debug.as_deref().and_then(|bytes| Elf::parse(bytes).ok());
+            Symbols {
+                table: FunctionTable::build(&elf, debug_elf.as_ref()),
+                debug,
+            }
+        }))
+    }
+
+    fn open(&self) -> Result<Content, ImageError> {
+        let path = || self.path.clone();
+        if !is_file_name(&self.path) {
+            return Err(ImageError::NoFile { path: path() });
+        }
+        let file = map_file(Path::new(&self.path)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                if self.path.ends_with(" (deleted)") =>
+            {
+                ImageError::NoFile { path: path() }
+            }
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                ImageError::Missing { path: path() }
+            }
+            _ => ImageError::Unreadable {
+                path: path(),
+                reason: error.to_string(),
+            },
+        })?;
+        let elf = Elf::parse(&file).map_err(|problem| problem.at(&self.path))?;
+        let layout = layout_of(&elf);
+        // perf writes zeros where it found no build-id.
+        if let Some(recorded) = self
+            .recorded_build_id
+            .as_deref()
+            .filter(|id| id.iter().any(|&byte| byte != 0))
+            && !same_build_id(recorded, layout.build_id.as_deref())
+        {
+            return Err(ImageError::BuildId {
+                path: path(),
+                recorded: hex(recorded),
+                found: layout.build_id.as_deref().map(hex),
+            });
+        }
+        Ok(Content {
+            file: Some(file),
+            layout: Some(layout),
+        })
+    }
+}
+
+fn layout_of(elf: &Elf<'_>) -> Layout {
+    Layout {
+        segments: elf.segments(),
+        build_id: elf.build_id().map(<[u8]>::to_vec),
+    }
+}
+
+/// Whether a mapping's name can be a file: an absolute path, but no anonymous or special memory,
+/// which the kernel gives names with a slash too.
+pub(crate) fn is_file_name(path: &str) -> bool {
+    path.starts_with('/')
+        && !["//", "/memfd:", "/dev/", "/SYSV", "/anon_hugepage"]
+            .iter()
+            .any(|p| path.starts_with(p))
+}
+
+/// Opens and maps a regular file. Pipes and devices are refused: opening those can block.
+#[allow(unsafe_code)]
+pub(crate) fn map_file(path: &Path) -> io::Result<Mmap> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let file = File::open(path)?;
+    // SAFETY: the mapping is private and read-only. Another process that writes to the file can
+    // change the bytes under us; they are only ever read as untrusted data, each use with its own
+    // bounds check, and no reference typed other than as plain bytes outlives one parse. A file that
+    // is cut while mapped ends us with SIGBUS, as it does any tool that maps program files.
+    unsafe { Mmap::map(&file) }
+}
+
+/// perf pads short build-ids with zeros.
+fn same_build_id(recorded: &[u8], found: Option<&[u8]>) -> bool {
+    found.is_some_and(|found| {
+        recorded
+            .strip_prefix(found)
+            .is_some_and(|padding| padding.iter().all(|&byte| byte == 0))
+    })
+}
+
+fn module_name(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some((_, name)) if !name.is_empty() => name,
+        _ => path,
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,12 @@
+//! The crate against binutils, on programs built here and on the system's own files.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod damage;
+mod names;
+mod plt;
+mod problems;
+mod running;
+mod spaces;
+mod stripped;
+mod tools;

@@ -1,0 +1,160 @@
+//! A capture in memory: what every source of trace data is turned into.
+
+use std::ops::Range;
+
+use ptrail_pt::{PtConfig, TimeConv};
+
+use crate::{Error, Extra};
+
+/// A recording, opened for reading. The trace bytes stay in the mapped file.
+pub struct Capture {
+    /// Where it was recorded.
+    pub machine: Machine,
+    /// How the trace unit was set.
+    pub pt_config: PtConfig,
+    /// From TSC to perf clock; `None` if the capture does not say (times are then raw TSC).
+    pub clock: Option<TimeConv>,
+    /// The trace data, one stream a thread or CPU, in the order of first appearance.
+    pub streams: Vec<AuxStream>,
+    /// What else was recorded, ordered by time (records without time keep their place in the file).
+    pub sideband: Vec<Sideband>,
+    /// Records that nothing here is made of (samples of other events, kinds that are not known),
+    /// by type number: counted and skipped.
+    pub unknown_records: std::collections::BTreeMap<u32, u64>,
+    /// What only ptrail's own recorders know; `None` for other people's files.
+    pub extra: Option<Extra>,
+    /// What was wrong with the file, with offsets; empty for a whole one. The rest was read.
+    pub damage: Vec<Error>,
+    pub(crate) map: memmap2::Mmap,
+}
+
+/// The machine of the recording; empty where the file does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Host name.
+    pub hostname: String,
+    /// Kernel release.
+    pub os_release: String,
+    /// Architecture, such as `x86_64`.
+    pub arch: String,
+    /// CPU description, such as the model name.
+    pub cpu_description: String,
+    /// perf's cpuid string, such as `GenuineIntel,6,85,4`.
+    pub cpuid: String,
+    /// Command line of the recording program.
+    pub command: Vec<String>,
+}
+
+/// Whose execution a stream holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// One thread's.
+    Thread {
+        /// Process id, if some record tells it.
+        pid: Option<u32>,
+        /// Thread id.
+        tid: u32,
+    },
+    /// One CPU's, whichever thread ran on it.
+    Cpu(u32),
+}
+
+/// Trace data of one thread or CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuxStream {
+    /// Whose.
+    pub owner: Owner,
+    /// Its parts in order.
+    pub pieces: Vec<AuxPiece>,
+}
+
+/// A run of trace bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuxPiece {
+    /// Where the bytes stand in the file, without the zeros that fill them up to whole words.
+    pub file: Range<u64>,
+    /// Offset of its first byte in the AUX area's own count (`PERF_RECORD_AUXTRACE.offset`).
+    pub aux_offset: u64,
+}
+
+/// A sideband record with its time and thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sideband {
+    /// Perf-clock nanoseconds; `None` if the record carries no time.
+    pub time: Option<u64>,
+    /// Process id, if known.
+    pub pid: Option<u32>,
+    /// Thread id, if known.
+    pub tid: Option<u32>,
+    /// CPU, if known.
+    pub cpu: Option<u32>,
+    /// The record.
+    pub record: Record,
+}
+
+/// The records that matter to a decoder, by perf's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// A mapping was made (MMAP or MMAP2).
+    Mmap2 {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        len: u64,
+        /// Offset in the file, bytes.
+        file_offset: u64,
+        /// Whether it can be executed.
+        executable: bool,
+        /// File, or a name in brackets or `//anon`.
+        path: String,
+        /// Build-id of the file, if recorded.
+        build_id: Option<Vec<u8>>,
+    },
+    /// A thread got a name.
+    Comm {
+        /// The name.
+        name: String,
+        /// By exec: all mappings before it are gone.
+        exec: bool,
+    },
+    /// A process or thread was born.
+    Fork {
+        /// Parent's process id.
+        parent_pid: u32,
+        /// Parent's thread id.
+        parent_tid: u32,
+    },
+    /// A process or thread ended.
+    Exit,
+    /// Tracing of this thread began.
+    ItraceStart,
+    /// The thread went on a CPU (`out` false) or left it.
+    Switch {
+        /// It left.
+        out: bool,
+        /// It left although it could have run on.
+        preempted: bool,
+        /// The thread that comes next (on leaving) or was before, if recorded: process, thread.
+        other: Option<(u32, u32)>,
+    },
+    /// New AUX data of `size` bytes at `aux_offset`.
+    Aux {
+        /// Position in the AUX area's own count.
+        aux_offset: u64,
+        /// Bytes.
+        size: u64,
+        /// `PERF_AUX_FLAG_*`.
+        flags: u64,
+    },
+    /// perf lost this many sideband records.
+    Lost(u64),
+}
+
+impl Capture {
+    /// The bytes of one piece.
+    #[must_use]
+    pub fn bytes(&self, piece: &AuxPiece) -> &[u8] {
+        &self.map[piece.file.start as usize..piece.file.end as usize]
+    }
+}

@@ -1,0 +1,54 @@
+//! ptrail's own section, behind everything that stock perf looks at.
+
+use serde::{Deserialize, Serialize};
+
+/// What perf has no record for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extra {
+    /// Who recorded, and how.
+    pub source: SourceNote,
+    /// Wall-clock time (nanoseconds since the Unix epoch) at perf-clock time `wall_clock_at`.
+    pub wall_clock: u64,
+    /// See `wall_clock`; perf-clock nanoseconds.
+    pub wall_clock_at: u64,
+    /// Command line of the recorded program.
+    pub command: Vec<String>,
+    /// How the recording ended, one sentence for people (`exited with status 0`,
+    /// `killed by signal 11 (SIGSEGV)`, `stopped by Ctrl-C`).
+    pub end: String,
+    /// What the recorder could not or did not record, one sentence each.
+    pub notes: Vec<String>,
+    /// Code that stands in no file: the vDSO, JIT code.
+    #[serde(skip)]
+    pub code: Vec<CodeBlob>,
+}
+
+/// Who recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum SourceNote {
+    /// The trace unit of a CPU.
+    Hardware,
+    /// ptrail's software recorder.
+    Software {
+        /// Its engine, such as `step`.
+        engine: String,
+        /// What its times mean, one sentence for people.
+        clock: String,
+    },
+}
+
+/// Code bytes copied from the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeBlob {
+    /// Process.
+    pub pid: u32,
+    /// First address.
+    pub address: u64,
+    /// Perf-clock nanoseconds from which on it stood there.
+    pub time: u64,
+    /// What it is, such as `[vdso]`.
+    pub name: String,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}

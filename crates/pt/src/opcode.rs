@@ -1,0 +1,379 @@
+//! The encoding of each packet (SDM, "Trace Packets and Data Types", the packet definition
+//! tables).
+//!
+//! [`decode`] looks at a window of 16 bytes, as long as the longest packet, and says what begins
+//! there; how many of these bytes really belong to the stream is for the caller to check.
+//!
+//! A one-byte opcode has its low bits fixed; 0x02 leads to a second opcode byte, 0x02 0xc3 to a
+//! third. In a block (BBP to BEP) `xxxxx100` is a BIP, elsewhere the same byte is a short TNT.
+
+use crate::{ExecMode, IpBytes, IpPayload, Packet, Tnt};
+
+/// First bytes of one-byte opcodes.
+pub(crate) mod first {
+    pub(crate) const EXT: u8 = 0x02;
+    pub(crate) const TIP: u8 = 0x0d;
+    pub(crate) const TIP_PGE: u8 = 0x11;
+    pub(crate) const TIP_PGD: u8 = 0x01;
+    pub(crate) const FUP: u8 = 0x1d;
+    pub(crate) const TSC: u8 = 0x19;
+    pub(crate) const MTC: u8 = 0x59;
+    pub(crate) const MODE: u8 = 0x99;
+    pub(crate) const TRIG: u8 = 0xd9;
+    pub(crate) const CYC: u8 = 0x03;
+    pub(crate) const BIP: u8 = 0x04;
+}
+
+/// Second bytes, behind 0x02.
+pub(crate) mod second {
+    pub(crate) const CBR: u8 = 0x03;
+    pub(crate) const PTW: u8 = 0x12;
+    pub(crate) const CFE: u8 = 0x13;
+    pub(crate) const PWRE: u8 = 0x22;
+    pub(crate) const PSB_END: u8 = 0x23;
+    pub(crate) const BEP: u8 = 0x33;
+    pub(crate) const PIP: u8 = 0x43;
+    pub(crate) const EVD: u8 = 0x53;
+    pub(crate) const EXSTOP: u8 = 0x62;
+    pub(crate) const BBP: u8 = 0x63;
+    pub(crate) const TMA: u8 = 0x73;
+    pub(crate) const PSB: u8 = 0x82;
+    pub(crate) const TRACE_STOP: u8 = 0x83;
+    pub(crate) const PWRX: u8 = 0xa2;
+    pub(crate) const TNT_LONG: u8 = 0xa3;
+    pub(crate) const MWAIT: u8 = 0xc2;
+    pub(crate) const THIRD: u8 = 0xc3;
+    pub(crate) const VMCS: u8 = 0xc8;
+    pub(crate) const OVF: u8 = 0xf3;
+    /// The IP bit of PTW, EXSTOP and BEP.
+    pub(crate) const IP: u8 = 0x80;
+    /// PTW: the operand has 8 bytes.
+    pub(crate) const PTW_WIDE: u8 = 0x20;
+}
+
+/// Third byte of MNT, behind 0x02 0xc3.
+pub(crate) const MNT: u8 = 0x88;
+
+/// Bit masks and positions inside payloads.
+pub(crate) mod field {
+    pub(crate) const MODE_TSX: u8 = 0x20;
+    pub(crate) const MODE_LEAF: u8 = 0xe0;
+    pub(crate) const CS_L: u8 = 1;
+    pub(crate) const CS_D: u8 = 2;
+    pub(crate) const IF: u8 = 4;
+    pub(crate) const IN_TX: u8 = 1;
+    pub(crate) const TX_ABORT: u8 = 2;
+    /// HW is bit 7 of PWRE's first payload byte; libipt takes bit 3, perf and the SDM's table
+    /// "PWRE Packet Definition" say 7.
+    pub(crate) const PWRE_HW: u8 = 0x80;
+    pub(crate) const TRIG_IP: u8 = 0x80;
+    pub(crate) const TRIG_COUNT: u8 = 0x40;
+    pub(crate) const TRIG_MULTIPLE: u8 = 0x20;
+    pub(crate) const BBP_FOUR: u8 = 0x80;
+    pub(crate) const CFE_IP: u8 = 0x80;
+    /// Five bits: BIP id, BBP type, CFE type.
+    pub(crate) const FIVE: u8 = 0x1f;
+    /// EVD type has six bits (SDM table "EVD Packet Definition"; libipt takes five).
+    pub(crate) const EVD_KIND: u8 = 0x3f;
+    /// TMA payload bits that must be zero: byte 2 and all of bytes 3 and 4 above FC\[8\].
+    pub(crate) const TMA_RESERVED: u64 = 0xfe_00ff_0000;
+}
+
+/// Whether BIP packets may come, and how long they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    None,
+    Four,
+    Eight,
+}
+
+impl Block {
+    /// The state behind a packet. Timing and power packets may stand inside a block, any other
+    /// ends it (as perf does; the SDM lists them at "BBP").
+    #[inline]
+    pub(crate) fn after(self, packet: &Packet) -> Self {
+        match packet {
+            Packet::Bbp {
+                four_bytes: true, ..
+            } => Self::Four,
+            Packet::Bbp {
+                four_bytes: false, ..
+            } => Self::Eight,
+            Packet::Pad { .. }
+            | Packet::Bip { .. }
+            | Packet::Tsc(_)
+            | Packet::Tma { .. }
+            | Packet::TmaInvalid(_)
+            | Packet::Mtc(_)
+            | Packet::Cyc(_)
+            | Packet::Cbr { .. }
+            | Packet::Mnt(_)
+            | Packet::Exstop { .. }
+            | Packet::Pwre { .. }
+            | Packet::Pwrx { .. } => self,
+            _ => Self::None,
+        }
+    }
+}
+
+/// No packet begins with these bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    /// How many bytes decided that; if they were not all there, the packet may have been cut.
+    pub(crate) examined: usize,
+}
+
+type Decoded = Result<(Packet, usize), Refused>;
+
+/// The short TNT that `byte` is outside of a block, if it is one.
+#[inline]
+pub(crate) fn short_tnt(byte: u8) -> Option<Tnt> {
+    if byte & 1 != 0 || byte <= first::EXT {
+        return None;
+    }
+    Some(Tnt::from_short_payload(byte >> 1))
+}
+
+/// `len` bytes (at most 8) at `at`, little-endian.
+#[inline(always)]
+fn load(window: &[u8; 16], at: usize, len: usize) -> u64 {
+    let all = u128::from_le_bytes(*window) >> (8 * at);
+    (all as u64) & (u64::MAX >> (64 - 8 * len))
+}
+
+/// The packet at the start of the window, and its length. PAD and PSB are the caller's.
+#[inline(always)]
+pub(crate) fn decode(window: &[u8; 16], block: Block) -> Decoded {
+    let byte = window[0];
+    if byte & 7 == first::BIP && block != Block::None {
+        let four_bytes = block == Block::Four;
+        let size = if four_bytes { 4 } else { 8 };
+        let bip = Packet::Bip {
+            id: byte >> 3,
+            payload: load(window, 1, size),
+            four_bytes,
+        };
+        return Ok((bip, 1 + size));
+    }
+    if let Some(tnt) = short_tnt(byte) {
+        return Ok((Packet::Tnt(tnt), 1));
+    }
+    match byte & 0x1f {
+        first::TIP => ip(window, Packet::Tip),
+        first::TIP_PGE => ip(window, Packet::TipPge),
+        first::TIP_PGD => ip(window, Packet::TipPgd),
+        first::FUP => ip(window, Packet::Fup),
+        _ if byte & 3 == first::CYC => cyc(window),
+        _ => match byte {
+            first::EXT => extended(window),
+            first::TSC => Ok((Packet::Tsc(load(window, 1, 7)), 8)),
+            first::MTC => Ok((Packet::Mtc(window[1]), 2)),
+            first::MODE => mode(window[1]),
+            first::TRIG => Ok(trig(window)),
+            _ => Err(Refused { examined: 1 }),
+        },
+    }
+}
+
+#[inline(always)]
+fn ip(window: &[u8; 16], make: impl FnOnce(IpPayload) -> Packet) -> Decoded {
+    let bytes = IpBytes::from_field(window[0] >> 5).ok_or(Refused { examined: 1 })?;
+    // A shift by 64 - 0 would overflow, so the empty payload is apart.
+    let value = if bytes.is_empty() {
+        0
+    } else {
+        load(window, 1, bytes.len())
+    };
+    Ok((make(IpPayload { bytes, value }), 1 + bytes.len()))
+}
+
+/// CYC: 5 bits in the first byte, then 7 a byte. 64 bits fit into 10 bytes (perf reads as many;
+/// libipt stops at 9).
+#[inline(always)]
+fn cyc(window: &[u8; 16]) -> Decoded {
+    let mut value = u64::from(window[0] >> 3);
+    if window[0] & 4 == 0 {
+        return Ok((Packet::Cyc(value), 1));
+    }
+    for (i, byte) in window[1..10].iter().enumerate() {
+        let (bits, shift) = (u64::from(byte >> 1), 5 + 7 * i as u32);
+        if bits << shift >> shift != bits {
+            break;
+        }
+        value |= bits << shift;
+        if byte & 1 == 0 {
+            return Ok((Packet::Cyc(value), i + 2));
+        }
+    }
+    Err(Refused { examined: 10 })
+}
+
+/// MODE; its leaf is in the top three bits. CS.L and CS.D together are reserved.
+fn mode(byte: u8) -> Decoded {
+    let packet = match byte & field::MODE_LEAF {
+        0 => {
+            let mode = match byte & (field::CS_L | field::CS_D) {
+                0 => ExecMode::Bits16,
+                field::CS_D => ExecMode::Bits32,
+                field::CS_L => ExecMode::Bits64,
+                _ => return Err(Refused { examined: 2 }),
+            };
+            Packet::ModeExec {
+                mode,
+                interrupts: byte & field::IF != 0,
+            }
+        }
+        field::MODE_TSX => Packet::ModeTsx {
+            in_tx: byte & field::IN_TX != 0,
+            abort: byte & field::TX_ABORT != 0,
+        },
+        _ => return Err(Refused { examined: 2 }),
+    };
+    Ok((packet, 2))
+}
+
+fn trig(window: &[u8; 16]) -> (Packet, usize) {
+    let flags = window[1];
+    let counted = flags & field::TRIG_COUNT != 0;
+    let packet = Packet::Trig {
+        triggers: window[2],
+        multiple: flags & field::TRIG_MULTIPLE != 0,
+        instructions: counted.then(|| load(window, 3, 2) as u16),
+        ip: flags & field::TRIG_IP != 0,
+    };
+    (packet, if counted { 5 } else { 3 })
+}
+
+fn extended(window: &[u8; 16]) -> Decoded {
+    let [_, code, a, b, ..] = *window;
+    let ip = code & second::IP != 0;
+    Ok(match code {
+        second::CBR => (
+            Packet::Cbr {
+                ratio: a,
+                reserved: b,
+            },
+            4,
+        ),
+        second::PSB_END => (Packet::PsbEnd, 2),
+        second::TRACE_STOP => (Packet::TraceStop, 2),
+        second::OVF => (Packet::Ovf, 2),
+        second::PIP => {
+            let payload = load(window, 2, 6);
+            (
+                Packet::Pip {
+                    cr3: payload >> 1 << 5,
+                    non_root: payload & 1 != 0,
+                },
+                8,
+            )
+        }
+        second::VMCS => (Packet::Vmcs(load(window, 2, 5) << 12), 7),
+        second::TMA => (tma(load(window, 2, 5)), 7),
+        second::TNT_LONG => {
+            let payload = load(window, 2, 6);
+            if payload == 0 {
+                return Err(Refused { examined: 8 });
+            }
+            (Packet::Tnt(Tnt::from_long_payload(payload)), 8)
+        }
+        second::THIRD if a == MNT => (Packet::Mnt(load(window, 3, 8)), 11),
+        second::THIRD => return Err(Refused { examined: 3 }),
+        second::MWAIT => (
+            Packet::Mwait {
+                hints: a,
+                extensions: window[6] & 3,
+            },
+            10,
+        ),
+        second::PWRE => {
+            let hardware = a & field::PWRE_HW != 0;
+            (
+                Packet::Pwre {
+                    state: b >> 4,
+                    sub_state: b & 0xf,
+                    hardware,
+                },
+                4,
+            )
+        }
+        second::PWRX => (
+            Packet::Pwrx {
+                last: a >> 4,
+                deepest: a & 0xf,
+                wake_reason: b & 0xf,
+            },
+            7,
+        ),
+        second::BBP => {
+            let four_bytes = a & field::BBP_FOUR != 0;
+            (
+                Packet::Bbp {
+                    four_bytes,
+                    kind: a & field::FIVE,
+                },
+                3,
+            )
+        }
+        second::CFE => {
+            let ip = a & field::CFE_IP != 0;
+            (
+                Packet::Cfe {
+                    kind: a & field::FIVE,
+                    vector: b,
+                    ip,
+                },
+                4,
+            )
+        }
+        second::EVD => (
+            Packet::Evd {
+                kind: a & field::EVD_KIND,
+                payload: load(window, 3, 8),
+            },
+            11,
+        ),
+        second::PSB => return Err(cut_psb(window)),
+        _ => match code & !second::IP {
+            second::PTW => (
+                Packet::Ptw {
+                    payload: load(window, 2, 4),
+                    wide: false,
+                    ip,
+                },
+                6,
+            ),
+            wide if wide == second::PTW | second::PTW_WIDE => (
+                Packet::Ptw {
+                    payload: load(window, 2, 8),
+                    wide: true,
+                    ip,
+                },
+                10,
+            ),
+            second::EXSTOP => (Packet::Exstop { ip }, 2),
+            second::BEP => (Packet::Bep { ip }, 2),
+            _ => return Err(Refused { examined: 2 }),
+        },
+    })
+}
+
+fn tma(payload: u64) -> Packet {
+    if payload & field::TMA_RESERVED != 0 {
+        return Packet::TmaInvalid(payload);
+    }
+    Packet::Tma {
+        ctc: payload as u16,
+        fast_counter: (payload >> 24) as u16,
+    }
+}
+
+/// Whole PSBs are found before; what begins like one is cut off by whatever breaks the pattern.
+fn cut_psb(window: &[u8; 16]) -> Refused {
+    let good = window
+        .iter()
+        .zip(&crate::lexer::PSB)
+        .take_while(|(a, b)| a == b)
+        .count();
+    Refused { examined: good + 1 }
+}

@@ -1,0 +1,179 @@
+//! The stack of open frames, and the spans that leave it.
+
+use ptrail_pt::{Ip, Picos};
+use ptrail_trace::{Opened, SinkError, Span, SpanFlags, SpanSink, TrackId};
+
+use crate::names::Place;
+
+/// A moment: time and instructions executed so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) at: Picos,
+    pub(crate) instructions: u64,
+}
+
+/// How a frame came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A function that runs or waits for a callee.
+    Call,
+    /// A call into the middle of the function that makes it (a thunk that only wants its own
+    /// address, a retpoline): matched like a call, but no span.
+    Hidden,
+    /// Time outside the traced code, with the address at which it began and the one behind it.
+    Gap {
+        /// The instruction that left, or that was interrupted.
+        from: Ip,
+        /// Where execution goes on if nothing special happens.
+        resume: Ip,
+    },
+    /// A signal, with the two addresses at which the interrupted code may go on.
+    Signal([Ip; 2]),
+}
+
+/// An open frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    pub(crate) place: Place,
+    pub(crate) begin: Moment,
+    /// Where it returns to, if its call was seen.
+    pub(crate) return_to: Option<Ip>,
+    pub(crate) call_site: Option<Ip>,
+    pub(crate) flags: SpanFlags,
+    depth: i32,
+    /// Instructions executed by the frames it called.
+    called: u64,
+}
+
+impl Frame {
+    pub(crate) fn new(kind: Kind, place: Place, begin: Moment, flags: SpanFlags) -> Self {
+        Self { kind, place, begin, return_to: None, call_site: None, flags, depth: 0, called: 0 }
+    }
+
+    pub(crate) fn called_from(mut self, call_site: Ip, return_to: Option<Ip>) -> Self {
+        self.call_site = Some(call_site);
+        self.return_to = return_to;
+        self
+    }
+}
+
+/// The open frames of one thread, outermost first.
+pub(crate) struct Frames<'s> {
+    pub(crate) sink: &'s mut dyn SpanSink,
+    track: TrackId,
+    frames: Vec<Frame>,
+    /// Depth of the next outermost frame; callers found late go below zero.
+    base_depth: i32,
+    /// When the part of the recording that hangs together began.
+    base: Moment,
+    pub(crate) deepest: usize,
+    pub(crate) spans: u64,
+}
+
+impl<'s> Frames<'s> {
+    pub(crate) fn new(sink: &'s mut dyn SpanSink, track: TrackId) -> Self {
+        let base = Moment { at: Picos(0), instructions: 0 };
+        Self { sink, track, frames: Vec::new(), base_depth: 0, base, deepest: 0, spans: 0 }
+    }
+
+    pub(crate) fn top(&self) -> Option<&Frame> {
+        self.frames.last()
+    }
+
+    pub(crate) fn top_mut(&mut self) -> Option<&mut Frame> {
+        self.frames.last_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Frame> {
+        self.frames.get(index)
+    }
+
+    /// Index of the innermost frame for which `fits` holds.
+    pub(crate) fn innermost(&self, fits: impl FnMut(&Frame) -> bool) -> Option<usize> {
+        self.frames.iter().rposition(fits)
+    }
+
+    /// A new part begins: nothing before `base` is connected with it.
+    pub(crate) fn restart(&mut self, base: Moment) {
+        debug_assert!(self.frames.is_empty(), "a part begins with an empty stack");
+        self.base = base;
+        self.base_depth = 0;
+    }
+
+    /// Enters a frame.
+    pub(crate) fn push(&mut self, mut frame: Frame) -> Result<(), SinkError> {
+        frame.depth = match self.frames.last() {
+            Some(parent) => parent.depth + i32::from(parent.kind != Kind::Hidden),
+            None => self.base_depth,
+        };
+        if frame.kind != Kind::Hidden {
+            self.sink.open(&Opened {
+                track: self.track,
+                function: frame.place.function,
+                begin: frame.begin.at,
+                call_site: frame.call_site,
+                flags: frame.flags,
+            })?;
+        }
+        self.frames.push(frame);
+        self.deepest = self.deepest.max(self.frames.len());
+        Ok(())
+    }
+
+    /// A caller shows itself that was entered before this part began: it becomes the outermost
+    /// frame, from the part's beginning on.
+    pub(crate) fn push_late(&mut self, place: Place, now: Moment) {
+        debug_assert!(self.frames.is_empty(), "a late caller is found when all it called are gone");
+        self.base_depth -= 1;
+        let mut frame = Frame::new(Kind::Call, place, self.base, SpanFlags::INFERRED | SpanFlags::LATE);
+        frame.depth = self.base_depth;
+        frame.called = now.instructions - self.base.instructions;
+        self.frames.push(frame);
+        self.deepest = self.deepest.max(self.frames.len());
+    }
+
+    /// Leaves the innermost frame.
+    pub(crate) fn pop(&mut self, now: Moment, flags: SpanFlags) -> Result<Option<Frame>, SinkError> {
+        let Some(frame) = self.frames.pop() else { return Ok(None) };
+        let instructions = now.instructions - frame.begin.instructions;
+        if let Some(parent) = self.frames.last_mut() {
+            parent.called += instructions;
+        }
+        if frame.kind == Kind::Hidden {
+            return Ok(Some(frame));
+        }
+        self.spans += 1;
+        self.sink.span(&Span {
+            track: self.track,
+            function: frame.place.function,
+            begin: frame.begin.at,
+            end: now.at,
+            depth: frame.depth,
+            call_site: frame.call_site,
+            instructions,
+            self_instructions: instructions - frame.called,
+            flags: frame.flags | flags,
+        })?;
+        Ok(Some(frame))
+    }
+
+    /// Leaves frames until `len` are left; all but the outermost of them get `flags`.
+    pub(crate) fn pop_to(&mut self, len: usize, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
+        while self.frames.len() > len {
+            let last = self.frames.len() == len + 1;
+            self.pop(now, if last { SpanFlags::empty() } else { flags })?;
+        }
+        Ok(())
+    }
+
+    /// Leaves all frames, each with `flags`.
+    pub(crate) fn pop_all(&mut self, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
+        while self.pop(now, flags)?.is_some() {}
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Functions by number: those of the images, and the pseudo-functions for gaps.
+
+use std::collections::HashMap;
+
+use ptrail_image::{AddressSpace, Timeline};
+use ptrail_pt::Ip;
+use ptrail_trace::{Function, FunctionId, SinkError, SpanSink};
+
+/// A function at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) function: FunctionId,
+    /// Its first instruction; `None` for code that belongs to no known function.
+    pub(crate) entry: Option<Ip>,
+    /// The contiguous range of its code around the address, end exclusive.
+    pub(crate) range: (Ip, Ip),
+}
+
+impl Place {
+    pub(crate) fn contains(&self, ip: Ip) -> bool {
+        self.range.0 <= ip && ip < self.range.1
+    }
+}
+
+/// What stands for something that is no function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Pseudo {
+    Unknown,
+    Syscall,
+    Interrupt,
+    Untraced,
+    Signal,
+}
+
+impl Pseudo {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "[unknown]",
+            Self::Syscall => "[syscall]",
+            Self::Interrupt => "[interrupt]",
+            Self::Untraced => "[untraced]",
+            Self::Signal => "[signal]",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Image(ptrail_image::FunctionId, Ip),
+    Pseudo(Pseudo),
+}
+
+/// Numbers functions in the order of first use and announces each to the sink once.
+pub(crate) struct Names<'a> {
+    timeline: &'a Timeline,
+    ids: HashMap<Key, FunctionId>,
+    /// Functions whose call never lets its caller's frame be a landing place again.
+    resumers: Vec<FunctionId>,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(timeline: &'a Timeline) -> Self {
+        Self { timeline, ids: HashMap::new(), resumers: Vec::new() }
+    }
+
+    /// The function at an address.
+    pub(crate) fn place(
+        &mut self,
+        space: AddressSpace<'a>,
+        ip: Ip,
+        sink: &mut dyn SpanSink,
+    ) -> Result<Place, SinkError> {
+        let Some(hit) = space.function(ip) else {
+            let function = self.pseudo(Pseudo::Unknown, sink)?;
+            return Ok(Place { function, entry: None, range: (ip, ip.offset(1)) });
+        };
+        let key = Key::Image(hit.id, hit.entry);
+        let function = match self.ids.get(&key) {
+            Some(&id) => id,
+            None => {
+                let of_image = self.timeline.function(hit.id);
+                let id = self.add(key);
+                if of_image.name == "_Unwind_Resume" {
+                    self.resumers.push(id);
+                }
+                sink.function(&Function {
+                    id,
+                    name: of_image.name.to_string(),
+                    mangled: of_image.mangled.map(Into::into),
+                    module: of_image.module.to_string(),
+                    address: hit.entry,
+                })?;
+                id
+            }
+        };
+        Ok(Place { function, entry: Some(hit.entry), range: (hit.start, hit.end) })
+    }
+
+    /// A pseudo-function.
+    pub(crate) fn pseudo(&mut self, pseudo: Pseudo, sink: &mut dyn SpanSink) -> Result<FunctionId, SinkError> {
+        let key = Key::Pseudo(pseudo);
+        if let Some(&id) = self.ids.get(&key) {
+            return Ok(id);
+        }
+        let id = self.add(key);
+        let name = pseudo.name().to_string();
+        sink.function(&Function { id, name, mangled: None, module: String::new(), address: Ip(0) })?;
+        Ok(id)
+    }
+
+    /// Whether this function resumes unwinding, so that its caller is about to be left.
+    pub(crate) fn resumes_unwinding(&self, function: FunctionId) -> bool {
+        self.resumers.contains(&function)
+    }
+
+    fn add(&mut self, key: Key) -> FunctionId {
+        let id = FunctionId(u32::try_from(self.ids.len()).expect("fewer than 2^32 functions fit in memory"));
+        self.ids.insert(key, id);
+        id
+    }
+}

@@ -1,0 +1,111 @@
+//! `cargo xtask COMMAND`: what a contributor runs.
+//!
+//! ```text
+//! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
+//! cargo xtask testdata   compiles testdata/programs and checks what each program prints
+//! ```
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stderr)] // This is a command line; its messages are its product.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+use xtask::{Corpus, Outcome, workspace_root};
+
+const HELP: &str = "\
+cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
+cargo xtask testdata   compiles testdata/programs and checks what each program prints";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        ["ci"] => ci(),
+        ["testdata"] => testdata(),
+        ["help" | "-h" | "--help"] => {
+            eprintln!("{HELP}");
+            Ok(())
+        }
+        _ => {
+            eprintln!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ci() -> Result<()> {
+    cargo_if_installed("fmt", &["--all", "--check"])?;
+    cargo_if_installed(
+        "clippy",
+        &["--workspace", "--all-targets", "--", "-D", "warnings"],
+    )?;
+    cargo("test", &["--workspace"])?;
+    cargo_if_installed("deny", &["check"])
+}
+
+fn testdata() -> Result<()> {
+    let corpus = Corpus::load()?;
+    let mut runs = 0;
+    for program in corpus.programs() {
+        for variant in &program.variants {
+            let executable = corpus.build(program, variant)?;
+            Outcome::of_running(&executable, program)
+                .and_then(|outcome| program.check(&outcome))
+                .with_context(|| format!("{} {}", program.name, variant.name))?;
+            runs += 1;
+        }
+    }
+    let programs = corpus.programs().len();
+    eprintln!("{programs} programs in {runs} variants do what the manifest says");
+    Ok(())
+}
+
+/// Runs a cargo command that comes as a component or crate of its own, and says so if it isn't there.
+fn cargo_if_installed(command: &str, arguments: &[&str]) -> Result<()> {
+    let installed = Command::new(cargo_program())
+        .args([command, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?
+        .success();
+    if installed {
+        return cargo(command, arguments);
+    }
+    eprintln!("xtask: SKIPPED cargo {command}: it isn't installed here");
+    Ok(())
+}
+
+fn cargo(command: &str, arguments: &[&str]) -> Result<()> {
+    eprintln!("xtask: cargo {command} {}", arguments.join(" "));
+    let status = Command::new(cargo_program())
+        .arg(command)
+        .args(arguments)
+        .current_dir(workspace_root())
+        .env("PATH", path_with_tools()?)
+        .status()
+        .with_context(|| format!("can't start cargo {command}"))?;
+    if !status.success() {
+        bail!("cargo {command} failed ({status})");
+    }
+    Ok(())
+}
+
+fn cargo_program() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// `PATH` with the folder where `tools/setup.sh` puts tools that the system keeps outside of it.
+fn path_with_tools() -> Result<OsString> {
+    let mut folders = vec![workspace_root().join("target/tools")];
+    folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    env::join_paths(folders).context("the workspace's path has a colon in it")
+}
