@@ -227,6 +227,23 @@ impl Encoder {
                 self.out.extend([second::THIRD, MNT]);
                 self.number(payload, 8);
             }
+            Packet::Ptw { payload, wide, ip } => {
+                let (code, len) = if wide {
+                    (second::PTW_WIDE, 8)
+                } else {
+                    (second::PTW, 4)
+                };
+                self.coded(code | flag(ip, second::IP), payload, len);
+            }
+            Packet::Exstop { ip } => self.out.push(second::EXSTOP | flag(ip, second::IP)),
+            Packet::Bep { ip } => self.out.push(second::BEP | flag(ip, second::IP)),
+            _ => self.event(packet),
+        }
+    }
+
+    /// Power, block and event trace packets.
+    fn event(&mut self, packet: &Packet) {
+        match *packet {
             Packet::Mwait { hints, extensions } => {
                 let payload = u64::from(hints) | u64::from(extensions & 3) << 32;
                 self.coded(second::MWAIT, payload, 8);
@@ -248,12 +265,6 @@ impl Encoder {
                 let states = u64::from(last << 4 | deepest & 0xf);
                 self.coded(second::PWRX, states | u64::from(wake_reason & 0xf) << 8, 5);
             }
-            Packet::Ptw { payload, wide, ip } => {
-                let code = second::PTW | flag(wide, second::PTW_WIDE) | flag(ip, second::IP);
-                self.coded(code, payload, if wide { 8 } else { 4 });
-            }
-            Packet::Exstop { ip } => self.out.push(second::EXSTOP | flag(ip, second::IP)),
-            Packet::Bep { ip } => self.out.push(second::BEP | flag(ip, second::IP)),
             Packet::Bbp { four_bytes, kind } => {
                 let size = flag(four_bytes, field::BBP_FOUR);
                 self.out.extend([second::BBP, size | kind & field::FIVE]);
@@ -267,20 +278,7 @@ impl Encoder {
                 self.out.extend([second::EVD, kind & field::EVD_KIND]);
                 self.number(payload, 8);
             }
-            Packet::Pad { .. }
-            | Packet::Psb
-            | Packet::Tnt(_)
-            | Packet::Tip(_)
-            | Packet::TipPge(_)
-            | Packet::TipPgd(_)
-            | Packet::Fup(_)
-            | Packet::ModeExec { .. }
-            | Packet::ModeTsx { .. }
-            | Packet::Tsc(_)
-            | Packet::Mtc(_)
-            | Packet::Cyc(_)
-            | Packet::Bip { .. }
-            | Packet::Trig { .. } => unreachable!("`put` writes one-byte opcodes itself"),
+            _ => unreachable!("`put` and `extended` write all other packets"),
         }
     }
 

@@ -47,8 +47,8 @@ pub(crate) mod second {
     pub(crate) const OVF: u8 = 0xf3;
     /// The IP bit of PTW, EXSTOP and BEP.
     pub(crate) const IP: u8 = 0x80;
-    /// PTW: the operand has 8 bytes.
-    pub(crate) const PTW_WIDE: u8 = 0x20;
+    /// PTW with an operand of 8 bytes.
+    pub(crate) const PTW_WIDE: u8 = 0x32;
 }
 
 /// Third byte of MNT, behind 0x02 0xc3.
@@ -244,29 +244,27 @@ fn trig(window: &[u8; 16]) -> (Packet, usize) {
     (packet, if counted { 5 } else { 3 })
 }
 
+/// What stands behind 0x02: flow and time first, for they are frequent.
 fn extended(window: &[u8; 16]) -> Decoded {
     let [_, code, a, b, ..] = *window;
-    let ip = code & second::IP != 0;
     Ok(match code {
-        second::CBR => (
-            Packet::Cbr {
+        second::CBR => {
+            let packet = Packet::Cbr {
                 ratio: a,
                 reserved: b,
-            },
-            4,
-        ),
+            };
+            (packet, 4)
+        }
         second::PSB_END => (Packet::PsbEnd, 2),
         second::TRACE_STOP => (Packet::TraceStop, 2),
         second::OVF => (Packet::Ovf, 2),
         second::PIP => {
             let payload = load(window, 2, 6);
-            (
-                Packet::Pip {
-                    cr3: payload >> 1 << 5,
-                    non_root: payload & 1 != 0,
-                },
-                8,
-            )
+            let packet = Packet::Pip {
+                cr3: payload >> 1 << 5,
+                non_root: payload & 1 != 0,
+            };
+            (packet, 8)
         }
         second::VMCS => (Packet::Vmcs(load(window, 2, 5) << 12), 7),
         second::TMA => (tma(load(window, 2, 5)), 7),
@@ -277,84 +275,84 @@ fn extended(window: &[u8; 16]) -> Decoded {
             }
             (Packet::Tnt(Tnt::from_long_payload(payload)), 8)
         }
+        second::PSB => return Err(cut_psb(window)),
         second::THIRD if a == MNT => (Packet::Mnt(load(window, 3, 8)), 11),
         second::THIRD => return Err(Refused { examined: 3 }),
-        second::MWAIT => (
-            Packet::Mwait {
+        _ => return with_ip(window).or_else(|_| event(window)),
+    })
+}
+
+/// The packets with an IP bit in their second byte.
+fn with_ip(window: &[u8; 16]) -> Decoded {
+    let code = window[1];
+    let ip = code & second::IP != 0;
+    Ok(match code & !second::IP {
+        second::PTW => {
+            let payload = load(window, 2, 4);
+            let wide = false;
+            (Packet::Ptw { payload, wide, ip }, 6)
+        }
+        second::PTW_WIDE => {
+            let payload = load(window, 2, 8);
+            let wide = true;
+            (Packet::Ptw { payload, wide, ip }, 10)
+        }
+        second::EXSTOP => (Packet::Exstop { ip }, 2),
+        second::BEP => (Packet::Bep { ip }, 2),
+        _ => return Err(Refused { examined: 2 }),
+    })
+}
+
+/// Power, block and event trace packets.
+fn event(window: &[u8; 16]) -> Decoded {
+    let [_, code, a, b, ..] = *window;
+    Ok(match code {
+        second::MWAIT => {
+            let packet = Packet::Mwait {
                 hints: a,
                 extensions: window[6] & 3,
-            },
-            10,
-        ),
-        second::PWRE => {
-            let hardware = a & field::PWRE_HW != 0;
-            (
-                Packet::Pwre {
-                    state: b >> 4,
-                    sub_state: b & 0xf,
-                    hardware,
-                },
-                4,
-            )
+            };
+            (packet, 10)
         }
-        second::PWRX => (
-            Packet::Pwrx {
+        second::PWRE => {
+            let packet = Packet::Pwre {
+                state: b >> 4,
+                sub_state: b & 0xf,
+                hardware: a & field::PWRE_HW != 0,
+            };
+            (packet, 4)
+        }
+        second::PWRX => {
+            let packet = Packet::Pwrx {
                 last: a >> 4,
                 deepest: a & 0xf,
                 wake_reason: b & 0xf,
-            },
-            7,
-        ),
+            };
+            (packet, 7)
+        }
         second::BBP => {
-            let four_bytes = a & field::BBP_FOUR != 0;
-            (
-                Packet::Bbp {
-                    four_bytes,
-                    kind: a & field::FIVE,
-                },
-                3,
-            )
+            let packet = Packet::Bbp {
+                four_bytes: a & field::BBP_FOUR != 0,
+                kind: a & field::FIVE,
+            };
+            (packet, 3)
         }
         second::CFE => {
-            let ip = a & field::CFE_IP != 0;
-            (
-                Packet::Cfe {
-                    kind: a & field::FIVE,
-                    vector: b,
-                    ip,
-                },
-                4,
-            )
+            let packet = Packet::Cfe {
+                kind: a & field::FIVE,
+                vector: b,
+                ip: a & field::CFE_IP != 0,
+            };
+            (packet, 4)
         }
-        second::EVD => (
-            Packet::Evd {
+        second::EVD => {
+            let packet = Packet::Evd {
                 kind: a & field::EVD_KIND,
                 payload: load(window, 3, 8),
-            },
-            11,
-        ),
-        second::PSB => return Err(cut_psb(window)),
-        _ => match code & !second::IP {
-            second::PTW => (
-                Packet::Ptw {
-                    payload: load(window, 2, 4),
-                    wide: false,
-                    ip,
-                },
-                6,
-            ),
-            wide if wide == second::PTW | second::PTW_WIDE => (
-                Packet::Ptw {
-                    payload: load(window, 2, 8),
-                    wide: true,
-                    ip,
-                },
-                10,
-            ),
-            second::EXSTOP => (Packet::Exstop { ip }, 2),
-            second::BEP => (Packet::Bep { ip }, 2),
-            _ => return Err(Refused { examined: 2 }),
-        },
+            };
+            (packet, 11)
+        }
+        _ => return Err(Refused { examined: 2 }),
     })
 }
 

@@ -1,0 +1,157 @@
+//! The test programs: what ptrail recorded equals what executed, what stock perf decodes, and what
+//! the programs are known to call.
+
+use std::fmt::Debug;
+
+use xtask::{Corpus, Outcome, Program, Variant};
+
+use crate::recorded::{Recorded, dump, fnv1a64, passed_through};
+use crate::spans::Spans;
+use crate::{perf, viewer};
+
+macro_rules! programs {
+    ($($name:ident)*) => {
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        $(#[test] fn $name() { check(stringify!($name)); })*
+    };
+}
+
+programs! {
+    aborts alarm breakpoint breakpoint_blocked cold_paths computed_goto constructors contexts crash
+    deep_recursion divide dynamic_load even_odd exceptions exec_self exit_deep exit_handlers
+    far_transfers fib fork_wait function_table ifunc ignored_signals illegal instructions
+    interrupted_read jit kill_self lazy_binding library_calls long_jump nested_signals panics primes
+    push_return raise_signal retpoline segv_fix segv_jump signal_stack sort switch_table tail_calls
+    thread traits transactions vdso vfork_exec virtual_calls words
+}
+
+#[test]
+fn every_program_of_the_corpus_has_its_test() {
+    let corpus = Corpus::load().unwrap();
+    let mut listed: Vec<_> = corpus.programs().iter().map(|program| program.name.as_str()).collect();
+    listed.sort_unstable();
+    assert_eq!(NAMES, listed);
+}
+
+fn check(name: &str) {
+    let corpus = Corpus::load().unwrap();
+    let program = corpus.programs().iter().find(|program| program.name == name).unwrap();
+    let mut faults = Vec::new();
+    for (number, variant) in program.variants.iter().enumerate() {
+        let executable = corpus.build(program, variant).unwrap();
+        let mut words = vec![executable.into_os_string()];
+        words.extend(program.args.iter().map(Into::into));
+        let recorded = Recorded::new(&[], &words, &program.stdin);
+        let mut found = check_recording(program, &recorded);
+        let spans = Spans::from_dump(&dump(&recorded.capture(), &["--spans"]));
+        found.extend(spans.faults());
+        found.extend(check_calls(program, variant, &recorded.outcome, &spans));
+        // The viewer is slow to start: once a program.
+        if number == 0 {
+            found.extend(check_viewer(&recorded, &spans));
+        }
+        found.truncate(10);
+        faults.extend(found.into_iter().map(|fault| format!("{name}/{}: {fault}", variant.name)));
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+/// The program ran as always; decoded == executed, for ptrail and for perf.
+fn check_recording(program: &Program, recorded: &Recorded) -> Vec<String> {
+    let mut faults = Vec::new();
+    let native = Outcome { exit: recorded.outcome.exit, stdout: recorded.outcome.stdout.clone() };
+    let expected = passed_through(program.exit);
+    if native.exit != expected {
+        faults.push(format!("ended with {:?}, not {expected:?}", native.exit));
+    }
+    if let Err(error) = program.check(&Outcome { exit: program.exit, ..native }) {
+        faults.push(format!("{error:#}"));
+    }
+    // Code that is written at run time is not in the capture; the losses say so.
+    if program.has_limit("code-changes") {
+        let instructions = dump(&recorded.capture(), &["--instructions"]);
+        if !instructions.iter().any(|line| line["loss"] == "no-code") {
+            faults.push("the code written at run time is not in the ledger".into());
+        }
+        return faults;
+    }
+    let capture = recorded.capture();
+    let digest = &dump(&capture, &["--instructions", "--digest"])[0];
+    let decoded = (digest["instructions"].as_u64(), digest["ip_fnv1a64"].as_str(), digest["losses"].as_u64());
+    let executed = fnv1a64(&recorded.truth);
+    if decoded != (Some(recorded.truth.len() as u64), Some(&executed), Some(0)) {
+        faults.push(format!("decoded {decoded:?}, executed {} {executed}", recorded.truth.len()));
+    }
+    let (perf_ips, perf_errors) = perf::instructions(&capture);
+    if let Some(error) = perf_errors.first() {
+        faults.push(format!("perf met {} errors, the first: {error}", perf_errors.len()));
+    }
+    faults.extend(first_difference("perf's instruction", &perf_ips, &recorded.truth));
+    faults.extend(first_difference("perf's branch", &perf::branches(&capture), &branches(recorded)));
+    faults
+}
+
+fn branches(recorded: &Recorded) -> Vec<(u64, u64)> {
+    let lines = dump(&recorded.capture(), &["--branches"]);
+    let address = |value: &serde_json::Value| {
+        value.as_str().map_or(0, |hex| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap())
+    };
+    lines.iter().map(|line| (address(&line["from"]), address(&line["to"]))).collect()
+}
+
+fn first_difference<T: PartialEq + Debug>(what: &str, seen: &[T], truth: &[T]) -> Option<String> {
+    let common = seen.iter().zip(truth).position(|(seen, truth)| seen != truth);
+    let index = common.or((seen.len() != truth.len()).then_some(seen.len().min(truth.len())))?;
+    let show = |list: &[T]| list.get(index).map_or("none".to_string(), |item| format!("{item:x?}"));
+    Some(format!("{what} {index} is {}, ours {} ({} of {})", show(seen), show(truth), seen.len(), truth.len()))
+}
+
+/// The spans hold the calls that the program is known to make.
+fn check_calls(program: &Program, variant: &Variant, outcome: &Outcome, spans: &Spans) -> Vec<String> {
+    if variant.stripped {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    let counted = program.counted_calls(outcome).unwrap();
+    for call in program.calls.iter().chain(&counted) {
+        let count = spans.count(&call.function);
+        if count as u64 != call.count {
+            faults.push(format!("{} calls of {}, not {}", count, call.function, call.count));
+        }
+    }
+    for (parent, child) in program.nesting(variant) {
+        if !spans.nests(parent, child) {
+            faults.push(format!("no {child} directly in {parent}"));
+        }
+    }
+    for (outer, inner) in &program.inside {
+        if !spans.is_inside(outer, inner) {
+            faults.push(format!("a {inner} outside {outer}"));
+        }
+    }
+    if !spans.losses.is_empty() && !program.has_limit("code-changes") {
+        faults.push(format!("losses: {:?}", spans.losses));
+    }
+    faults
+}
+
+/// Perfetto shows the spans that the dump has.
+fn check_viewer(recorded: &Recorded, spans: &Spans) -> Vec<String> {
+    let mut faults: Vec<_> = viewer::complaints(&recorded.timeline()).iter().map(ToString::to_string).collect();
+    let mut shown = viewer::slices(&recorded.timeline());
+    let base = shown.iter().map(|slice| slice.1).min().unwrap_or(0);
+    let first = spans.all.iter().map(|span| span.begin).min().unwrap_or(0);
+    // Both round down to nanoseconds; the perf-clock base is whole nanoseconds.
+    let begin = |at: u64| (at / 1000 - first / 1000) as i64;
+    let mut dumped: Vec<_> = spans
+        .all
+        .iter()
+        // Deeper levels than a Perfetto track can show are on tracks of their own.
+        .filter(|span| span.depth < 384)
+        .map(|span| (span.function.clone(), begin(span.begin) + base, begin(span.end) - begin(span.begin)))
+        .collect();
+    shown.sort();
+    dumped.sort();
+    faults.extend(first_difference("Perfetto's slice", &shown, &dumped));
+    faults
+}

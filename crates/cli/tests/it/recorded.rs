@@ -1,0 +1,71 @@
+//! Running ptrail on a program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use xtask::{Exit, Outcome};
+
+/// The program under test.
+pub(crate) fn ptrail() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ptrail"))
+}
+
+/// Everything that a recording left behind.
+pub(crate) struct Recorded {
+    folder: TempDir,
+    pub(crate) outcome: Outcome,
+    /// Addresses of the executed instructions, from the recorder itself.
+    pub(crate) truth: Vec<u64>,
+}
+
+impl Recorded {
+    /// Records `program` (an executable and its arguments) with further options of `ptrail run`.
+    pub(crate) fn new<A: AsRef<std::ffi::OsStr>>(options: &[&str], program: &[A], stdin: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let mut command = ptrail();
+        command.arg("run").args(options);
+        command.arg("-o").arg(file("trace.pftrace")).arg("--keep-capture").arg(file("perf.data"));
+        command.arg("--truth").arg(file("truth")).arg("--").args(program);
+        let outcome = Outcome::of_command(&mut command, stdin).unwrap();
+        let bytes = std::fs::read(file("truth")).unwrap_or_default();
+        let truth = bytes.chunks_exact(8).map(|ip| u64::from_le_bytes(ip.try_into().unwrap())).collect();
+        Self { folder, outcome, truth }
+    }
+
+    pub(crate) fn capture(&self) -> PathBuf {
+        self.folder.path().join("perf.data")
+    }
+
+    pub(crate) fn timeline(&self) -> PathBuf {
+        self.folder.path().join("trace.pftrace")
+    }
+}
+
+/// How ptrail itself ends when its program ends like this: as shells have it.
+pub(crate) fn passed_through(exit: Exit) -> Exit {
+    match exit {
+        Exit::Signal(signal) => Exit::Status(128 + signal),
+        status => status,
+    }
+}
+
+/// Runs `ptrail dump` and returns its JSON lines.
+pub(crate) fn dump(capture: &Path, what: &[&str]) -> Vec<Value> {
+    let output = ptrail().arg("dump").arg(capture).args(what).arg("--json").output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ptrail dump {what:?}: {messages}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// FNV-1a 64 over addresses, each as 8 little-endian bytes.
+pub(crate) fn fnv1a64(ips: &[u64]) -> String {
+    let bytes = ips.iter().flat_map(|ip| ip.to_le_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
