@@ -1,7 +1,8 @@
 //! The virtual clock and the virtual trace unit's constants.
 //!
 //! One instruction is one core cycle. Core clock and time-stamp counter both run at 2 GHz, so an
-//! instruction takes 500 ps. While the program is in the kernel, real time passes.
+//! instruction takes 500 ps. While the program is in the kernel, real time passes, and at least
+//! twice [`KERNEL_CROSSING`].
 
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ pub const TICKS_PER_CRYSTAL: u64 = 80;
 pub const MTC_FREQ: u8 = 3;
 /// Core clock in units of the bus clock (100 MHz), and so is the TSC.
 pub const BUS_RATIO: u8 = 20;
+/// The least time that a way into or out of the kernel takes: what the kernel changes (mappings,
+/// say) then has a time of its own between the code before and the code behind.
+pub const KERNEL_CROSSING: Duration = Duration::from_nanos(50);
 /// What the clock means, for outputs.
 pub const DESCRIPTION: &str =
     "virtual clock: every instruction takes 0.5 ns, system calls and other waits take real time";

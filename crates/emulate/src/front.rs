@@ -133,7 +133,14 @@ impl Front {
         self.returns.push(return_to);
     }
 
-    /// An indirect jump or call, or a far transfer within the traced code, went to `to`.
+    /// A far transfer went to `to`, within the traced code.
+    pub(crate) fn far(&mut self, to: Ip, now: Tsc) {
+        // Decoders differ in what a far return does to their stack of calls.
+        self.returns.clear();
+        self.indirect(to, now);
+    }
+
+    /// An indirect jump or call went to `to`.
     pub(crate) fn indirect(&mut self, to: Ip, now: Tsc) {
         self.flush(now);
         self.cyc(now);
@@ -193,16 +200,19 @@ impl Front {
     }
 
     fn mtc(&mut self, now: Tsc) {
-        if self.settings.timing == Timing::Tsc {
-            return;
-        }
+        let has_mtc = self.settings.timing != Timing::Tsc;
         let tick = mtc_tick(now);
         if tick - self.last_mtc > SILENT_PERIODS {
             self.last_mtc = tick;
             self.cyc(now);
             self.encoder.put(&Packet::Tsc(now.0));
-            let (ctc, fast_counter) = tma(now);
-            self.encoder.put(&Packet::Tma { ctc, fast_counter });
+            if has_mtc {
+                let (ctc, fast_counter) = tma(now);
+                self.encoder.put(&Packet::Tma { ctc, fast_counter });
+            }
+        }
+        if !has_mtc {
+            self.last_mtc = tick;
         }
         while self.last_mtc < tick {
             self.last_mtc += 1;

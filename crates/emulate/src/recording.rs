@@ -1,6 +1,6 @@
 //! A recording under way: what the program does becomes packets, records and truth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,16 @@ use ptrail_flow::{Class, FarKind, Instruction};
 use ptrail_perfdata::{CodeBlob, Extra, Machine, Record, Sideband, SourceNote, Target, Writer};
 use ptrail_pt::Ip;
 
-use crate::clock::{self, VirtualClock};
+use crate::clock::{self, KERNEL_CROSSING, VirtualClock};
 use crate::front::Front;
 use crate::maps::{self, BuildIds, ExecMapping};
 use crate::tracee::Tracee;
 use crate::{Error, Program, Settings};
 
+/// At most this many bytes of one mapping's code are recorded.
+const CODE_LIMIT: u64 = 64 << 20;
+/// Size of a page.
+const PAGE: u64 = 4096;
 /// Packets are written to the file in pieces of about this size, in bytes.
 const PIECE: usize = 1 << 18;
 
@@ -31,6 +35,8 @@ pub(crate) struct Recording {
     mappings: Vec<ExecMapping>,
     build_ids: BuildIds,
     code: Vec<CodeBlob>,
+    /// Pages of writable code as they were last recorded, by address.
+    pages: HashMap<u64, Vec<u8>>,
     notes: BTreeMap<String, u64>,
     /// Tracing is on: the last packet of the flow was no TIP.PGD.
     on: bool,
@@ -66,6 +72,7 @@ impl Recording {
             mappings: Vec::new(),
             build_ids: BuildIds::default(),
             code: Vec::new(),
+            pages: HashMap::new(),
             notes: BTreeMap::new(),
             on: false,
             instructions: 0,
@@ -98,7 +105,7 @@ impl Recording {
             Class::JumpIndirect => self.front.indirect(next, now),
             Class::Return => self.front.ret(next, now),
             Class::Far(FarKind::Syscall | FarKind::Interrupt) => return self.left(),
-            Class::Far(_) => self.front.indirect(next, now),
+            Class::Far(_) => self.front.far(next, now),
         }
         self.front.boundary(next, now);
         self.write_pieces(PIECE)
@@ -114,6 +121,7 @@ impl Recording {
     fn left(&mut self) -> Result<(), Error> {
         self.front.off(self.clock.tsc());
         self.on = false;
+        self.clock.pass(KERNEL_CROSSING);
         self.write_pieces(PIECE)
     }
 
@@ -122,6 +130,7 @@ impl Recording {
         if self.on {
             self.front.interrupted(ip, self.clock.tsc());
             self.on = false;
+            self.clock.pass(KERNEL_CROSSING);
         }
     }
 
@@ -133,6 +142,7 @@ impl Recording {
 
     fn switch_on(&mut self, ip: Ip) {
         if !self.on {
+            self.clock.pass(KERNEL_CROSSING);
             self.front.on(ip, self.clock.tsc());
             self.on = true;
         }
@@ -156,6 +166,7 @@ impl Recording {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
         self.record(Record::Comm { name: name.trim_end_matches('\n').to_string(), exec: true })?;
         self.mappings.clear();
+        self.pages.clear();
         self.mappings_changed(tracee)
     }
 
@@ -172,27 +183,45 @@ impl Recording {
 
     fn mapped(&mut self, mapping: ExecMapping, tracee: &Tracee) -> Result<(), Error> {
         let build_id = if mapping.is_file() { self.build_ids.of(self.pid, &mapping.path) } else { None };
-        if mapping.path == "[vdso]" {
-            let mut bytes = vec![0; mapping.len as usize];
-            let len = tracee.read(mapping.address, &mut bytes);
-            bytes.truncate(len);
-            self.code.push(CodeBlob {
-                pid: self.pid,
-                address: mapping.address,
-                time: self.clock.perf_time(),
-                name: mapping.path.clone(),
-                bytes,
-            });
-        } else if mapping.path == "//anon" {
-            self.note("the program made code at run time, whose bytes were not recorded");
+        if !mapping.is_file() && !mapping.writable {
+            self.capture_code(&mapping, tracee);
         }
         let ExecMapping { address, len, file_offset, path, .. } = mapping;
         self.record(Record::Mmap2 { address, len, file_offset, executable: true, path, build_id })
     }
 
-    /// Whether the code at `ip` may change without a system call.
-    pub(crate) fn is_writable(&self, ip: Ip) -> bool {
-        self.mappings.iter().any(|m| m.writable && (m.address..m.address + m.len).contains(&ip.0))
+    /// Records the bytes of code that stands in no file (vDSO, JIT).
+    fn capture_code(&mut self, mapping: &ExecMapping, tracee: &Tracee) {
+        let mut bytes = vec![0; mapping.len.min(CODE_LIMIT) as usize];
+        let len = tracee.read(mapping.address, &mut bytes);
+        bytes.truncate(len);
+        if !bytes.is_empty() {
+            self.add_code(mapping.address, mapping.path.clone(), bytes);
+        }
+    }
+
+    fn add_code(&mut self, address: u64, name: String, bytes: Vec<u8>) {
+        let (pid, time) = (self.pid, self.clock.perf_time());
+        self.code.push(CodeBlob { pid, address, time, name, bytes });
+    }
+
+    /// If the code at `ip` is writable, it may have changed without a system call: records it anew
+    /// if it has. Says whether it is writable.
+    pub(crate) fn follow_code(&mut self, ip: Ip, tracee: &Tracee) -> bool {
+        let inside = |m: &&ExecMapping| m.writable && (m.address..m.address + m.len).contains(&ip.0);
+        let Some(mapping) = self.mappings.iter().find(inside) else { return false };
+        let name = mapping.path.clone();
+        let end = mapping.address + mapping.len;
+        let first = ip.0 & !(PAGE - 1);
+        // An instruction may reach into the next page.
+        for page in [first, first + PAGE].into_iter().filter(|&page| page < end && page < ip.0 + 15) {
+            let mut bytes = vec![0; PAGE as usize];
+            if tracee.read(page, &mut bytes) == bytes.len() && self.pages.get(&page) != Some(&bytes) {
+                self.pages.insert(page, bytes.clone());
+                self.add_code(page, name.clone(), bytes);
+            }
+        }
+        true
     }
 
     pub(crate) fn record(&mut self, record: Record) -> Result<(), Error> {

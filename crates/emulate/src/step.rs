@@ -9,6 +9,8 @@
 //!   stop is at the handler's first instruction, marked by `si_code` SIGTRAP. If not, an interrupted
 //!   system call may begin again.
 //! - A step of a repeated string instruction is one iteration; it executed when the address changes.
+//! - While SIGTRAP is blocked, the kernel would take a step's end for a reason to drop the program's
+//!   handler for it: so it is kept unblocked.
 //! - MOV SS lets the next instruction execute along; XBEGIN aborts at once, since stepping does that.
 
 use std::path::PathBuf;
@@ -121,8 +123,8 @@ struct Engine {
     /// The next instruction to execute.
     at: Ip,
     expect: Expect,
-    /// The system call under way, by number, and when it began.
-    syscall: (u64, Instant),
+    /// The system call under way, by number, and when it began; `None` at the program's start.
+    syscall: Option<(u64, Instant)>,
     /// What a step costs when the kernel has nothing to do, to be taken off a system call's time.
     step_cost: Duration,
 }
@@ -136,7 +138,7 @@ impl Engine {
             guard,
             at,
             expect: Expect::SyscallEnd,
-            syscall: (u64::MAX, Instant::now()),
+            syscall: None,
             step_cost: Duration::from_micros(20),
         })
     }
@@ -148,7 +150,7 @@ impl Engine {
         let end = loop {
             let instruction = self.instruction();
             if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
-                self.syscall = (self.tracee.rax().unwrap_or(u64::MAX), Instant::now());
+                self.syscall = Some((self.tracee.rax().unwrap_or(u64::MAX), Instant::now()));
             }
             match next {
                 Next::Step(signal) => self.tracee.step(signal)?,
@@ -185,7 +187,7 @@ impl Engine {
     }
 
     fn instruction(&mut self) -> Option<Instruction> {
-        let may_change = self.recording.is_writable(self.at);
+        let may_change = self.recording.follow_code(self.at, &self.tracee);
         self.tracee.instruction(self.at, may_change)
     }
 
@@ -248,6 +250,7 @@ impl Engine {
             self.expect = Expect::Instruction;
             // ptrace_notify(SIGTRAP) at the first instruction of a handler.
             if self.tracee.signal_code() == libc::SIGTRAP {
+                self.tracee.keep_trap_unblocked();
                 self.at = ip;
                 return Ok(Next::Step(None));
             }
@@ -300,11 +303,14 @@ impl Engine {
 
     fn syscall_ended(&mut self, ip: Ip) -> Result<Next, Error> {
         self.expect = Expect::Instruction;
-        self.recording.pass(self.syscall.1.elapsed().saturating_sub(self.step_cost));
-        if changes_mappings(self.syscall.0) {
-            self.tracee.forget_code();
-            self.recording.mappings_changed(&self.tracee)?;
+        if let Some((number, begin)) = self.syscall {
+            if changes_mappings(number) {
+                self.tracee.forget_code();
+                self.recording.mappings_changed(&self.tracee)?;
+            }
+            self.recording.pass(begin.elapsed().saturating_sub(self.step_cost));
         }
+        self.tracee.keep_trap_unblocked();
         self.at = ip;
         Ok(Next::Step(None))
     }

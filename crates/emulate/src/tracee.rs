@@ -151,6 +151,23 @@ impl Tracee {
         ptrace::getsiginfo(self.pid).map_or(0, |info| info.si_code)
     }
 
+    /// Takes SIGTRAP out of the mask of blocked signals. A step ends with a SIGTRAP that the kernel
+    /// forces, and if it is blocked, forcing it resets the program's handler (force_sig_info).
+    pub(crate) fn keep_trap_unblocked(&self) {
+        const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
+        const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+        let trap = 1 << (libc::SIGTRAP - 1);
+        let size = size_of::<u64>();
+        let mut mask = 0_u64;
+        // SAFETY: reads the kernel's signal mask, which is 8 bytes, into 8 bytes.
+        let read = unsafe { libc::ptrace(PTRACE_GETSIGMASK, self.pid.as_raw(), size, &raw mut mask) };
+        if read == 0 && mask & trap != 0 {
+            mask &= !trap;
+            // SAFETY: writes it from 8 bytes.
+            unsafe { libc::ptrace(PTRACE_SETSIGMASK, self.pid.as_raw(), size, &raw const mask) };
+        }
+    }
+
     /// The number that comes with a ptrace event, such as a new child's process id.
     pub(crate) fn event_message(&self) -> Option<i64> {
         ptrace::getevent(self.pid).ok().map(|message| message as i64)

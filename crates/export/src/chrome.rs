@@ -3,7 +3,7 @@
 //! ```json
 //! {"displayTimeUnit":"ns","traceEvents":[
 //! {"ph":"M","pid":7,"tid":7,"name":"thread_name","args":{"name":"demo"}},
-//! {"ph":"B","pid":7,"tid":7,"ts":0.001,"name":"main","args":{"module":"demo","address":"0x401000"}},
+//! {"ph":"B","pid":7,"tid":7,"ts":0.001,"name":"main","args":{"address":"0x401000","module":"demo"}},
 //! {"ph":"E","pid":7,"tid":7,"ts":0.009,"name":"main","args":{"instructions":12,"self_instructions":12}}
 //! ],"otherData":{"source":"hardware trace"}}
 //! ```

@@ -49,7 +49,7 @@ pub struct SegmentEnd {
 /// Decodes one segment.
 pub fn decode_segment<S: Sink>(segment: &Segment<'_>, context: &Context<'_>, sink: &mut S) -> SegmentEnd {
     let mut engine = Engine::new(context, sink);
-    for item in Lexer::new(segment.bytes, segment.offset) {
+    for item in Lexer::new(segment.bytes, segment.offset).for_cpu(context.config.cpu) {
         match item {
             Ok(lexed) => engine.packet(&lexed),
             Err(bad) => engine.bad_packet(&bad),

@@ -199,14 +199,13 @@ impl<'a> Session<'a> {
             .unwrap_or_else(|| format!("process {pid}"))
     }
 
-    /// When the process replaced its image, after it began to be recorded.
+    /// When the process began to run a new image.
     fn execs(&self, pid: u32) -> Vec<Picos> {
         let times = self.capture.sideband.iter().filter_map(|entry| match entry.record {
             Record::Comm { exec: true, .. } if entry.pid == Some(pid) => entry.time,
             _ => None,
         });
-        // The first exec is the program's start: nothing was recorded before it.
-        times.skip(1).map(|time| Picos(time.saturating_sub(self.base.0).saturating_mul(1000))).collect()
+        times.map(|time| Picos(time.saturating_sub(self.base.0).saturating_mul(1000))).collect()
     }
 }
 

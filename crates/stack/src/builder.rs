@@ -44,7 +44,7 @@ pub struct Builder<'a, 's> {
     names: Names<'a>,
     frames: Frames<'s>,
     track: TrackId,
-    /// Times at which the process replaced its image, still to come.
+    /// Times at which the process began to run a new image, still to come.
     execs: std::iter::Peekable<std::vec::IntoIter<Picos>>,
     pending: Vec<(u64, Event)>,
     /// Instructions of the segments before this one.
@@ -52,6 +52,8 @@ pub struct Builder<'a, 's> {
     anchor: Moment,
     /// Where the path stood when the last event came; `None` before the first and after a loss.
     connected: bool,
+    /// The stack is known from the program's first instruction on.
+    complete: bool,
     first: Option<Picos>,
     failed: Option<SinkError>,
 }
@@ -59,7 +61,7 @@ pub struct Builder<'a, 's> {
 impl<'a, 's> Builder<'a, 's> {
     /// A builder for the thread shown on `track`, of process `pid`, whose functions are found in
     /// `timeline`. `base` is the perf-clock time of picosecond zero; `execs` are the times at which
-    /// the process replaced its image.
+    /// the process began to run a new image, its first one included.
     pub fn new(
         timeline: &'a Timeline,
         pid: u32,
@@ -81,6 +83,7 @@ impl<'a, 's> Builder<'a, 's> {
             before: 0,
             anchor: Moment { at: Picos(0), instructions: 0 },
             connected: false,
+            complete: false,
             first: None,
             failed: None,
         }
@@ -175,12 +178,18 @@ impl<'a, 's> Builder<'a, 's> {
                     EdgeKind::Far if self.frames.innermost(|f| f.return_to == Some(edge.to)).is_some() => {
                         self.ret(&edge, now)
                     }
+                    EdgeKind::Far if self.stays(edge.to) => Ok(()),
                     EdgeKind::Far => self.enter(edge.to, Some((edge.from, edge.next)), now, SpanFlags::empty()),
                     EdgeKind::Async => self.enter(edge.to, Some((edge.from, edge.next)), now, SpanFlags::ASYNC),
                     EdgeKind::TsxAbort => self.jump(&edge, now, SpanFlags::ABORTED),
                 }
             }
         }
+    }
+
+    /// Whether `ip` lies in the function that runs.
+    fn stays(&self, ip: Ip) -> bool {
+        self.frames.top().is_some_and(|top| top.place.contains(ip))
     }
 
     fn place(&mut self, ip: Ip) -> Result<Place, SinkError> {
@@ -245,6 +254,10 @@ impl<'a, 's> Builder<'a, 's> {
         }
         if let Some(index) = self.landing(place.function) {
             return self.land(index, place, now, SpanFlags::UNWOUND);
+        }
+        // Nothing called a program's first function: it went over to another stack.
+        if self.complete {
+            return self.replace(edge.from, place, now, SpanFlags::GUESSED);
         }
         // It leaves the part of the stack whose calls were seen.
         self.frames.pop_all(now, SpanFlags::empty())?;
@@ -344,10 +357,13 @@ impl<'a, 's> Builder<'a, 's> {
 
     fn switched_on(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
         if self.execs.next_if(|&at| at <= now.at).is_some() {
+            if self.connected {
+                let (track, at, text) = (self.track, now.at, "exec".to_string());
+                self.frames.sink.point(&Point { track, at, kind: PointKind::Exec, text })?;
+            }
             self.frames.pop_all(now, SpanFlags::empty())?;
             self.connected = false;
-            let text = "exec".to_string();
-            self.frames.sink.point(&Point { track: self.track, at: now.at, kind: PointKind::Exec, text })?;
+            self.complete = true;
         }
         let gap = match self.frames.top().map(|top| top.kind) {
             Some(Kind::Gap { from, resume }) => {
@@ -393,6 +409,7 @@ impl<'a, 's> Builder<'a, 's> {
         if broken {
             self.frames.pop_all(now, SpanFlags::CUT)?;
             self.connected = false;
+            self.complete = false;
         }
         self.frames.sink.loss(self.track, &loss)
     }

@@ -141,10 +141,11 @@ impl<'s> Frames<'s> {
     pub(crate) fn pop(&mut self, now: Moment, flags: SpanFlags) -> Result<Option<Frame>, SinkError> {
         let Some(frame) = self.frames.pop() else { return Ok(None) };
         let instructions = now.instructions - frame.begin.instructions;
+        let hidden = frame.kind == Kind::Hidden;
         if let Some(parent) = self.frames.last_mut() {
-            parent.called += instructions;
+            parent.called += if hidden { frame.called } else { instructions };
         }
-        if frame.kind == Kind::Hidden {
+        if hidden {
             return Ok(Some(frame));
         }
         self.spans += 1;

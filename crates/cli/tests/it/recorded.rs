@@ -16,6 +16,8 @@ pub(crate) fn ptrail() -> Command {
 pub(crate) struct Recorded {
     folder: TempDir,
     pub(crate) outcome: Outcome,
+    /// What ptrail (and the program) wrote to standard error.
+    pub(crate) messages: String,
     /// Addresses of the executed instructions, from the recorder itself.
     pub(crate) truth: Vec<u64>,
 }
@@ -29,10 +31,12 @@ impl Recorded {
         command.arg("run").args(options);
         command.arg("-o").arg(file("trace.pftrace")).arg("--keep-capture").arg(file("perf.data"));
         command.arg("--truth").arg(file("truth")).arg("--").args(program);
+        command.stderr(std::fs::File::create(file("messages")).unwrap());
         let outcome = Outcome::of_command(&mut command, stdin).unwrap();
+        let messages = std::fs::read_to_string(file("messages")).unwrap();
         let bytes = std::fs::read(file("truth")).unwrap_or_default();
         let truth = bytes.chunks_exact(8).map(|ip| u64::from_le_bytes(ip.try_into().unwrap())).collect();
-        Self { folder, outcome, truth }
+        Self { folder, outcome, messages, truth }
     }
 
     pub(crate) fn capture(&self) -> PathBuf {
