@@ -1,22 +1,20 @@
 #!/usr/bin/env bash
-# Installs what the tests need beyond Rust and git, on Debian and Ubuntu: compilers for the test
-# programs, `perf` as the reference decoder, readelf and friends, and Perfetto's trace processor.
+# Installs what ptrail needs beyond Rust and git, on Debian and Ubuntu.
 #
-#   tools/setup.sh
+#   tools/setup.sh build    what a build needs: a C compiler, which cargo links with
+#   tools/setup.sh test     what the tests need (the default): also compilers for the test programs,
+#                           `perf` as the reference decoder, readelf and friends, and Perfetto
 #
 # Running it again does nothing; when everything is there it needs neither the network nor root.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export DEBIAN_FRONTEND=noninteractive
+# shellcheck source=packages.sh
+. "$root/tools/packages.sh"
 
-has() {
-    command -v "$1" >/dev/null 2>&1
-}
-
-# The C library as an archive, for the programs that are linked statically.
-has_static_libc() {
-    has gcc && [ -f "$(gcc -print-file-name=libc.a)" ]
+# Does the compiler $1 find the file $2 of the C library? It prints the bare name of what it doesn't.
+finds() {
+    has "$1" && [ -f "$("$1" -print-file-name="$2")" ]
 }
 
 # On Ubuntu, `perf` is a wrapper that works only with the tools of the running kernel; any version
@@ -27,42 +25,46 @@ has_perf() {
 
 link_perf() {
     local newest
-    newest=$(find /usr/lib/linux-tools* -name perf \( -type f -o -type l \) 2>/dev/null | sort -V | tail -n 1)
+    # `find` fails where there is no such folder, as on Debian.
+    newest=$({ find /usr/lib/linux-tools* -name perf 2>/dev/null || true; } | sort -V | tail -n 1)
     [ -n "$newest" ] || return 0
     mkdir -p "$root/target/tools"
     ln -sf "$newest" "$root/target/tools/perf"
 }
 
 perf_package() {
-    if grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null; then
+    if grep -qE '^ID(_LIKE)?=.*ubuntu' /etc/os-release 2>/dev/null; then
         echo linux-tools-generic
     else
         echo linux-perf
     fi
 }
 
-missing_packages() {
-    has gcc || echo gcc
-    has g++ || echo g++
-    has_static_libc || echo libc6-dev
-    has readelf || echo binutils
-    has_perf || perf_package
-    has node || echo nodejs
-    if ! { has python3 && python3 -m pip --version >/dev/null 2>&1; }; then
-        echo python3-pip
-    fi
+# A compiler package alone brings no C library: that is only recommended.
+missing_for_build() {
+    has cc || echo gcc
+    finds cc crt1.o || echo libc6-dev
 }
 
-install_packages() {
-    if ! has apt-get; then
-        echo "tools/setup.sh: this system has no apt-get. Please install what these packages hold: $*" >&2
+# libc.a is for the programs that are linked statically.
+missing_for_test() {
+    has cc && has gcc || echo gcc
+    has g++ || echo g++
+    finds gcc libc.a || echo libc6-dev
+    has readelf && has objdump && has nm && has strip || echo binutils
+    has_perf || link_perf
+    has_perf || perf_package
+}
+
+install_missing() {
+    local list=$1 packages
+    mapfile -t packages < <("$list")
+    install_packages "${packages[@]}"
+    mapfile -t packages < <("$list")
+    if [ "${#packages[@]}" -gt 0 ]; then
+        echo "$0: still missing after the installation: ${packages[*]}" >&2
         exit 1
     fi
-    local as=()
-    [ "$(id -u)" -eq 0 ] || as=(sudo)
-    "${as[@]}" apt-get update -q
-    "${as[@]}" env DEBIAN_FRONTEND="$DEBIAN_FRONTEND" \
-        apt-get install -y -q --no-install-recommends "$@"
 }
 
 # A minimal Rust toolchain comes without them. `cargo xtask ci` says so if they stay missing.
@@ -72,20 +74,17 @@ add_rust_components() {
     fi
 }
 
-has_perf || link_perf
-mapfile -t packages < <(missing_packages)
-if [ "${#packages[@]}" -gt 0 ]; then
-    install_packages "${packages[@]}"
-fi
-has_perf || link_perf
-add_rust_components
-
-mapfile -t missing < <(missing_packages)
-if [ "${#missing[@]}" -gt 0 ]; then
-    echo "tools/setup.sh: still missing after the installation: ${missing[*]}" >&2
-    exit 1
-fi
-
-if [ -x "$root/tools/consumers/setup.sh" ]; then
-    "$root/tools/consumers/setup.sh"
-fi
+case "$#:${1:-test}" in
+    [01]:build)
+        install_missing missing_for_build
+        ;;
+    [01]:test)
+        install_missing missing_for_test
+        add_rust_components
+        "$root/tools/consumers/setup.sh"
+        ;;
+    *)
+        echo "usage: tools/setup.sh [build|test]" >&2
+        exit 2
+        ;;
+esac

@@ -69,7 +69,12 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     pub(crate) program: Vec<OsString>,
 }
 

@@ -24,9 +24,19 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
     let formats = formats(&outputs)?;
     let capture = Capture::open(&args.input)?;
     let summary = write(&capture, &formats, args.quiet)?;
-    let report = report::Report { summary: &summary, extra: capture.extra.as_ref(), outputs: &outputs };
-    let text = if args.json { report.json() } else { report.text() };
-    io::stdout().write_all(text.as_bytes()).context("standard output")?;
+    let report = report::Report {
+        summary: &summary,
+        extra: capture.extra.as_ref(),
+        outputs: &outputs,
+    };
+    let text = if args.json {
+        report.json()
+    } else {
+        report.text()
+    };
+    io::stdout()
+        .write_all(text.as_bytes())
+        .context("standard output")?;
     Ok(())
 }
 
@@ -47,19 +57,29 @@ pub(crate) fn formats(outputs: &[PathBuf]) -> Result<Vec<(Format, &Path)>> {
 
 fn known_extensions() -> String {
     let all = Format::ALL.iter().flat_map(|format| format.extensions());
-    all.map(|extension| format!(".{extension}")).collect::<Vec<_>>().join(", ")
+    all.map(|extension| format!(".{extension}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Decodes a capture into all outputs in one pass.
-pub(crate) fn write(capture: &Capture, outputs: &[(Format, &Path)], quiet: bool) -> Result<Summary> {
+pub(crate) fn write(
+    capture: &Capture,
+    outputs: &[(Format, &Path)],
+    quiet: bool,
+) -> Result<Summary> {
     let session = Session::new(capture)?;
-    let mut sinks: Vec<_> =
-        outputs.iter().map(|&(format, path)| create(format, path)).collect::<Result<_, _>>()?;
+    let mut sinks: Vec<_> = outputs
+        .iter()
+        .map(|&(format, path)| create(format, path))
+        .collect::<Result<_, _>>()?;
     let mut fanout = Fanout::new();
     for sink in &mut sinks {
         fanout.push(sink.as_mut());
     }
     let mut line = Line::new(quiet);
-    let summary = session.run(&mut fanout, &mut |progress| line.decoding(progress.done, progress.total))?;
+    let summary = session.run(&mut fanout, &mut |progress| {
+        line.decoding(progress.done, progress.total)
+    })?;
     Ok(summary)
 }

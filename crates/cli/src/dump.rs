@@ -19,25 +19,43 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
     let session = Session::new(&capture)?;
     let mut out = BufWriter::new(io::stdout().lock());
     if args.spans {
-        let mut lines = SpanLines { out: &mut out, json: args.json, functions: HashMap::new(), failed: None };
+        let mut lines = SpanLines {
+            out: &mut out,
+            json: args.json,
+            functions: HashMap::new(),
+            failed: None,
+        };
         session.run(&mut lines, &mut |_| {})?;
         lines.failed.map_or(Ok(()), Err)?;
     } else {
         for stream in session.streams() {
             if !args.json && !args.digest {
-                writeln!(out, "# {} pid {} tid {}", stream.name, stream.pid, stream.tid)?;
+                writeln!(
+                    out,
+                    "# {} pid {} tid {}",
+                    stream.name, stream.pid, stream.tid
+                )?;
             }
             if args.packets {
                 packets(stream, args.json, &mut out)?;
             } else if args.branches {
-                let lines =
-                    BranchLines { out: &mut out, json: args.json, tid: stream.tid, at: Picos(0), failed: None };
+                let lines = BranchLines {
+                    out: &mut out,
+                    json: args.json,
+                    tid: stream.tid,
+                    at: Picos(0),
+                    failed: None,
+                };
                 walk(&session, stream, lines)?;
             } else if args.digest {
                 digest(&session, stream, args.json, &mut out)?;
             } else {
-                let lines =
-                    InstructionLines { out: &mut out, json: args.json, tid: stream.tid, failed: None };
+                let lines = InstructionLines {
+                    out: &mut out,
+                    json: args.json,
+                    tid: stream.tid,
+                    failed: None,
+                };
                 walk(&session, stream, lines)?;
             }
         }
@@ -51,7 +69,9 @@ trait Lines: Sink {
 }
 
 fn walk<L: Lines>(session: &Session<'_>, stream: &Stream<'_>, mut lines: L) -> Result<()> {
-    session.walk(stream, &mut lines, |lines, _, _| lines.take_error().map_or(Ok(()), Err))?;
+    session.walk(stream, &mut lines, |lines, _, _| {
+        lines.take_error().map_or(Ok(()), Err)
+    })?;
     Ok(())
 }
 
@@ -63,12 +83,21 @@ fn packets(stream: &Stream<'_>, as_json: bool, out: &mut impl Write) -> io::Resu
         let (offset, name, payload) = match item {
             Ok(lexed) => {
                 let (name, payload) = describe(&lexed.packet);
-                (lexed.offset.0, name, with_address(&lexed.packet, payload, &mut last_ip))
+                (
+                    lexed.offset.0,
+                    name,
+                    with_address(&lexed.packet, payload, &mut last_ip),
+                )
             }
-            Err(bad) => (bad.offset.0, "BAD", format!("{} bytes skipped", bad.skipped)),
+            Err(bad) => (
+                bad.offset.0,
+                "BAD",
+                format!("{} bytes skipped", bad.skipped),
+            ),
         };
         if as_json {
-            let object = json!({"tid": stream.tid, "offset": offset, "packet": name, "payload": payload});
+            let object =
+                json!({"tid": stream.tid, "offset": offset, "packet": name, "payload": payload});
             writeln!(out, "{object}")?;
         } else {
             writeln!(out, "{offset:08x}  {name:<9}  {payload}")?;
@@ -115,7 +144,11 @@ impl<W: Write> BranchLines<'_, W> {
         } else {
             let or_dash = |ip| hex(ip).unwrap_or_else(|| "-".into());
             let (from, to) = (or_dash(from), or_dash(to));
-            writeln!(self.out, "{:>16}  {kind:<11}  {from:>18} -> {to}", nanoseconds(self.at))
+            writeln!(
+                self.out,
+                "{:>16}  {kind:<11}  {from:>18} -> {to}",
+                nanoseconds(self.at)
+            )
         };
         self.failed = written.err();
     }
@@ -181,7 +214,11 @@ impl<W: Write> Sink for InstructionLines<'_, W> {
     fn instruction(&mut self, ip: Ip) {
         if self.failed.is_none() {
             let written = if self.json {
-                writeln!(self.out, "{}", json!({"tid": self.tid, "ip": format!("{ip:#x}")}))
+                writeln!(
+                    self.out,
+                    "{}",
+                    json!({"tid": self.tid, "ip": format!("{ip:#x}")})
+                )
             } else {
                 writeln!(self.out, "{ip:x}")
             };
@@ -199,7 +236,11 @@ impl<W: Write> Sink for InstructionLines<'_, W> {
         if self.failed.is_none() {
             let (cause, reason) = (loss.cause.name(), &loss.reason);
             let written = if self.json {
-                writeln!(self.out, "{}", json!({"tid": self.tid, "loss": cause, "reason": reason}))
+                writeln!(
+                    self.out,
+                    "{}",
+                    json!({"tid": self.tid, "loss": cause, "reason": reason})
+                )
             } else {
                 writeln!(self.out, "# loss: {cause}: {reason}")
             };
@@ -244,10 +285,23 @@ impl Sink for Digest {
     }
 }
 
-fn digest(session: &Session<'_>, stream: &Stream<'_>, as_json: bool, out: &mut impl Write) -> Result<()> {
-    let mut digest = Digest { hash: 0xcbf2_9ce4_8422_2325, instructions: 0, losses: 0 };
+fn digest(
+    session: &Session<'_>,
+    stream: &Stream<'_>,
+    as_json: bool,
+    out: &mut impl Write,
+) -> Result<()> {
+    let mut digest = Digest {
+        hash: 0xcbf2_9ce4_8422_2325,
+        instructions: 0,
+        losses: 0,
+    };
     session.walk(stream, &mut digest, |_, _, _| Ok::<_, io::Error>(()))?;
-    let Digest { hash, instructions, losses } = digest;
+    let Digest {
+        hash,
+        instructions,
+        losses,
+    } = digest;
     let name = &stream.name;
     if as_json {
         let object = json!({
@@ -321,8 +375,16 @@ impl<W: Write> SpanSink for SpanLines<'_, W> {
                 nanoseconds(duration),
                 span.depth,
                 span.instructions,
-                if module.is_empty() { String::new() } else { format!(" ({module})") },
-                if flags.is_empty() { String::new() } else { format!(" [{}]", flags.join(" ")) },
+                if module.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({module})")
+                },
+                if flags.is_empty() {
+                    String::new()
+                } else {
+                    format!(" [{}]", flags.join(" "))
+                },
             )
         };
         self.write(&line);
@@ -337,7 +399,12 @@ impl<W: Write> SpanSink for SpanLines<'_, W> {
             });
             object.to_string()
         } else {
-            format!("# loss: {}: {} ({} bytes)", loss.cause.name(), loss.reason, loss.bytes)
+            format!(
+                "# loss: {}: {} ({} bytes)",
+                loss.cause.name(),
+                loss.reason,
+                loss.bytes
+            )
         };
         self.write(&line);
         Ok(())

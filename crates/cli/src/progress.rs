@@ -20,7 +20,12 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(quiet: bool) -> Self {
         let now = Instant::now();
-        Self { quiet, begin: now, drawn: now, bar: None }
+        Self {
+            quiet,
+            begin: now,
+            drawn: now,
+            bar: None,
+        }
     }
 
     /// While recording.
@@ -29,7 +34,8 @@ impl Line {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
-            ProgressBar::new_spinner().with_style(style("{spinner} recording {msg} — Ctrl-C ends it"))
+            ProgressBar::new_spinner()
+                .with_style(style("{spinner} recording {msg} — Ctrl-C ends it"))
         });
         let rate = instructions as f64 / elapsed.as_secs_f64();
         let (count, rate) = (HumanCount(instructions), HumanCount(rate as u64));

@@ -81,7 +81,10 @@ impl Report<'_> {
         }
         if self.summary.clamps > 0 {
             let times = plural(self.summary.clamps, "time");
-            let _ = writeln!(text, "clock     would have gone backwards {times}; held instead");
+            let _ = writeln!(
+                text,
+                "clock     would have gone backwards {times}; held instead"
+            );
         }
     }
 
@@ -158,11 +161,19 @@ impl Report<'_> {
 }
 
 fn in_module(module: &str) -> String {
-    if module.is_empty() { String::new() } else { format!(" ({module})") }
+    if module.is_empty() {
+        String::new()
+    } else {
+        format!(" ({module})")
+    }
 }
 
 fn plural(count: u64, what: &str) -> String {
-    format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
+    format!(
+        "{} {what}{}",
+        HumanCount(count),
+        if count == 1 { "" } else { "s" }
+    )
 }
 
 /// A time in the unit that suits it, three digits or a little more.
@@ -174,10 +185,17 @@ pub(crate) fn duration(time: Picos) -> String {
         1_000_000_000..1_000_000_000_000 => (ps / 1e9, "ms"),
         _ => (ps / 1e12, "s"),
     };
-    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let decimals = if value < 10.0 {
+        2
+    } else {
+        usize::from(value < 100.0)
+    };
     format!("{value:.decimals$} {unit}")
 }
 
 fn next_step(output: &Path) -> String {
-    format!("open {} at https://ui.perfetto.dev (it stays on this machine)", output.display())
+    format!(
+        "open {} at https://ui.perfetto.dev (it stays on this machine)",
+        output.display()
+    )
 }

@@ -30,13 +30,18 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let place = CapturePlace::new(args.keep_capture.as_deref())?;
     let request = Request {
         program: &program,
-        settings: Settings { timing: args.timing.into(), ..Settings::default() },
+        settings: Settings {
+            timing: args.timing.into(),
+            ..Settings::default()
+        },
         capture: place.path.clone(),
         truth: args.truth.clone(),
     };
     let outcome = {
         let mut line = Line::new(args.quiet);
-        record(&request, &mut |progress| line.recording(progress.instructions, progress.elapsed))?
+        record(&request, &mut |progress| {
+            line.recording(progress.instructions, progress.elapsed)
+        })?
     };
     let result = if args.capture_only {
         tell_captured(&outcome, &place.path)
@@ -58,18 +63,33 @@ fn write_timeline(
 ) -> Result<()> {
     let capture = Capture::open(capture)?;
     let summary = decode::write(&capture, formats, args.quiet)?;
-    let report = report::Report { summary: &summary, extra: capture.extra.as_ref(), outputs };
-    let text = if args.json { report.json() } else { report.text() };
+    let report = report::Report {
+        summary: &summary,
+        extra: capture.extra.as_ref(),
+        outputs,
+    };
+    let text = if args.json {
+        report.json()
+    } else {
+        report.text()
+    };
     say(&text);
     Ok(())
 }
 
 fn tell_captured(outcome: &Outcome, capture: &Path) -> Result<()> {
-    let mut text = format!("recorded  {} instructions\n", indicatif::HumanCount(outcome.instructions));
+    let mut text = format!(
+        "recorded  {} instructions\n",
+        indicatif::HumanCount(outcome.instructions)
+    );
     for note in &outcome.notes {
         text += &format!("note      {note}\n");
     }
-    text += &format!("written   {}\nnext      ptrail decode {}\n", capture.display(), capture.display());
+    text += &format!(
+        "written   {}\nnext      ptrail decode {}\n",
+        capture.display(),
+        capture.display()
+    );
     say(&text);
     Ok(())
 }
@@ -82,7 +102,10 @@ fn say(text: &str) {
 /// `PROGRAM.pftrace` in the current folder.
 fn default_output(args: &[OsString]) -> PathBuf {
     let program = Path::new(args.first().map_or("".as_ref(), OsString::as_os_str));
-    let mut name = program.file_name().unwrap_or("ptrail".as_ref()).to_os_string();
+    let mut name = program
+        .file_name()
+        .unwrap_or("ptrail".as_ref())
+        .to_os_string();
     name.push(".pftrace");
     PathBuf::from(name)
 }
@@ -93,7 +116,13 @@ fn check_folder(output: &Path) -> Result<()> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let what = || format!("cannot write {}: the folder {}", output.display(), folder.display());
+    let what = || {
+        format!(
+            "cannot write {}: the folder {}",
+            output.display(),
+            folder.display()
+        )
+    };
     tempfile::tempfile_in(folder).map(drop).with_context(what)
 }
 
@@ -107,10 +136,19 @@ impl CapturePlace {
     fn new(keep: Option<&Path>) -> Result<Self> {
         if let Some(path) = keep {
             check_folder(path)?;
-            return Ok(Self { path: path.to_path_buf(), temporary: None });
+            return Ok(Self {
+                path: path.to_path_buf(),
+                temporary: None,
+            });
         }
-        let folder = tempfile::Builder::new().prefix("ptrail-").tempdir().context("temporary folder")?;
-        Ok(Self { path: folder.path().join("perf.data"), temporary: Some(folder) })
+        let folder = tempfile::Builder::new()
+            .prefix("ptrail-")
+            .tempdir()
+            .context("temporary folder")?;
+        Ok(Self {
+            path: folder.path().join("perf.data"),
+            temporary: Some(folder),
+        })
     }
 
     /// Keeps it whatever comes, and says where.

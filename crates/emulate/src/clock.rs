@@ -23,10 +23,15 @@ pub const BUS_RATIO: u8 = 20;
 pub const KERNEL_CROSSING: Duration = Duration::from_nanos(50);
 /// What the clock means, for outputs.
 pub const DESCRIPTION: &str =
-    "virtual clock: every instruction takes 0.5 ns, system calls and other waits take real time";
+    "virtual clock: every instruction takes 0.5 ns, a system call its real time (0.1 µs at least)";
 
 /// A Skylake-like client CPU to which no trace erratum applies.
-pub const CPU: CpuId = CpuId { vendor: Vendor::Intel, family: 6, model: 0x9e, stepping: 9 };
+pub const CPU: CpuId = CpuId {
+    vendor: Vendor::Intel,
+    family: 6,
+    model: 0x9e,
+    stepping: 9,
+};
 
 /// How perf-clock nanoseconds follow from the TSC.
 #[must_use]
@@ -70,7 +75,9 @@ impl VirtualClock {
     pub(crate) fn start() -> Self {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_or(Duration::ZERO, Duration::from);
-        Self { tsc: now.as_nanos() as u64 * TICKS_PER_NS }
+        Self {
+            tsc: now.as_nanos() as u64 * TICKS_PER_NS,
+        }
     }
 
     pub(crate) fn tsc(&self) -> Tsc {

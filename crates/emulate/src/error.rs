@@ -85,6 +85,9 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn system(what: &'static str) -> impl FnOnce(nix::Error) -> Self {
-        move |errno| Self::System { what, source: errno.into() }
+        move |errno| Self::System {
+            what,
+            source: errno.into(),
+        }
     }
 }

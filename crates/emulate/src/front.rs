@@ -40,7 +40,10 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { timing: Timing::default(), return_compression: true }
+        Self {
+            timing: Timing::default(),
+            return_compression: true,
+        }
     }
 }
 
@@ -115,7 +118,10 @@ impl Front {
     pub(crate) fn transaction_aborted(&mut self, from: Ip, to: Ip, now: Tsc) {
         self.flush(now);
         self.cyc(now);
-        self.encoder.put(&Packet::ModeTsx { in_tx: false, abort: true });
+        self.encoder.put(&Packet::ModeTsx {
+            in_tx: false,
+            abort: true,
+        });
         self.encoder.fup(from);
         self.encoder.tip(to);
     }
@@ -169,9 +175,11 @@ impl Front {
         }
     }
 
-    /// The program has ended: nothing may wait any longer.
+    /// The recording ends: nothing may wait any longer, and the trace tells when it was.
     pub(crate) fn finish(&mut self, now: Tsc) {
         self.flush(now);
+        self.cyc(now);
+        self.encoder.put(&Packet::Tsc(now.0));
     }
 
     fn outcome(&mut self, taken: bool, now: Tsc) {
@@ -185,7 +193,8 @@ impl Front {
     fn flush(&mut self, now: Tsc) {
         if self.outcome_count > 0 {
             self.cyc(now);
-            self.encoder.put(&Packet::Tnt(Tnt::short(self.outcomes, self.outcome_count)));
+            self.encoder
+                .put(&Packet::Tnt(Tnt::short(self.outcomes, self.outcome_count)));
             self.outcomes = 0;
             self.outcome_count = 0;
         }
@@ -245,5 +254,8 @@ fn mtc_tick(now: Tsc) -> u64 {
 
 /// The payload of TMA: crystal clock, and TSC ticks since its last tick.
 fn tma(now: Tsc) -> (u16, u16) {
-    ((now.0 / TICKS_PER_CRYSTAL) as u16, (now.0 % TICKS_PER_CRYSTAL) as u16)
+    (
+        (now.0 / TICKS_PER_CRYSTAL) as u16,
+        (now.0 % TICKS_PER_CRYSTAL) as u16,
+    )
 }

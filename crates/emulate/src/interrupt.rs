@@ -1,8 +1,9 @@
 //! Ctrl-C and SIGTERM while recording.
 //!
-//! The terminal sends SIGINT to the recorded program and to ptrail alike; a SIGINT or SIGTERM sent
-//! to ptrail alone is passed on, so that either way the program gets it once. If it has not ended
-//! [`GRACE`] later, the recording is stopped.
+//! The program gets the signal once, whoever sent it: a terminal, or a `kill` of the process group,
+//! reaches program and ptrail alike; a `kill` of ptrail alone is passed on. Which of these it was
+//! shows within [`PATIENCE`]. If the program has not ended [`GRACE`] after that, the recording is
+//! stopped.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -12,11 +13,20 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::Error;
 
+/// How long the program may take to get the signal by itself before it is passed on.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// How long an interrupted program may take to end before its recording is stopped.
 const GRACE: Duration = Duration::from_secs(2);
+/// From then on it is said again and again, in case it is said just before a wait begins.
+const AGAIN: Duration = Duration::from_millis(200);
 
 static CHILD: AtomicI32 = AtomicI32::new(0);
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The signal that came, 0 if none.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+/// The program has got it.
+static ARRIVED: AtomicBool = AtomicBool::new(false);
+/// It was looked into whether the program has got it.
+static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Signal handlers for the time of a recording; dropping it restores the old ones.
@@ -27,13 +37,14 @@ pub(crate) struct Guard {
 impl Guard {
     pub(crate) fn install(child: nix::unistd::Pid) -> Result<Self, Error> {
         CHILD.store(child.as_raw(), Ordering::SeqCst);
-        INTERRUPTED.store(false, Ordering::SeqCst);
+        SIGNAL.store(0, Ordering::SeqCst);
+        ARRIVED.store(false, Ordering::SeqCst);
+        PASSED_ON.store(false, Ordering::SeqCst);
         STOP.store(false, Ordering::SeqCst);
         let mut guard = Self { old: Vec::new() };
-        let pass_on = SigHandler::SigAction(pass_on);
         for (signal, handler) in [
-            (Signal::SIGINT, pass_on),
-            (Signal::SIGTERM, pass_on),
+            (Signal::SIGINT, SigHandler::Handler(came)),
+            (Signal::SIGTERM, SigHandler::Handler(came)),
             // The terminal's own affair between it and the program.
             (Signal::SIGQUIT, SigHandler::SigIgn),
             (Signal::SIGALRM, SigHandler::Handler(time_is_up)),
@@ -49,7 +60,14 @@ impl Guard {
 
     /// Whether SIGINT or SIGTERM came.
     pub(crate) fn interrupted(&self) -> bool {
-        INTERRUPTED.load(Ordering::Relaxed)
+        SIGNAL.load(Ordering::Relaxed) != 0
+    }
+
+    /// The program is about to get this signal.
+    pub(crate) fn arrived(&self, signal: Signal) {
+        if matches!(signal, Signal::SIGINT | Signal::SIGTERM) {
+            ARRIVED.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Whether the recording is to be stopped now.
@@ -68,22 +86,23 @@ impl Drop for Guard {
     }
 }
 
-extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    if INTERRUPTED.swap(true, Ordering::SeqCst) {
+extern "C" fn came(signal: libc::c_int) {
+    if SIGNAL.swap(signal, Ordering::SeqCst) != 0 {
         STOP.store(true, Ordering::SeqCst);
     }
-    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
-    let from_terminal = unsafe { (*info).si_code } == libc::SI_KERNEL;
-    if !from_terminal {
-        // SAFETY: kill(2) is async-signal-safe; at worst the child is gone and it fails.
-        unsafe { libc::kill(CHILD.load(Ordering::SeqCst), signal) };
-    }
-    // Again and again, in case it comes just before a wait begins.
-    set_timer(GRACE, Duration::from_millis(200));
+    set_timer(PATIENCE, AGAIN);
 }
 
 extern "C" fn time_is_up(_signal: libc::c_int) {
-    STOP.store(true, Ordering::SeqCst);
+    if PASSED_ON.swap(true, Ordering::SeqCst) {
+        STOP.store(true, Ordering::SeqCst);
+        return;
+    }
+    if !ARRIVED.load(Ordering::SeqCst) {
+        // SAFETY: kill(2) is async-signal-safe; at worst the child is gone and it fails.
+        unsafe { libc::kill(CHILD.load(Ordering::SeqCst), SIGNAL.load(Ordering::SeqCst)) };
+    }
+    set_timer(GRACE, AGAIN);
 }
 
 fn set_timer(first: Duration, interval: Duration) {
@@ -91,7 +110,10 @@ fn set_timer(first: Duration, interval: Duration) {
         tv_sec: time.as_secs() as libc::time_t,
         tv_usec: libc::suseconds_t::from(time.subsec_micros()),
     };
-    let timer = libc::itimerval { it_value: timeval(first), it_interval: timeval(interval) };
+    let timer = libc::itimerval {
+        it_value: timeval(first),
+        it_interval: timeval(interval),
+    };
     // SAFETY: a plain system call with a valid structure; async-signal-safe on Linux.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
 }

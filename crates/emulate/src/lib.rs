@@ -12,6 +12,7 @@
 //! took. [`clock`] has the constants.
 
 pub mod clock;
+mod cpu;
 mod error;
 mod front;
 mod interrupt;

@@ -25,7 +25,10 @@ impl ExecMapping {
 /// Reads the executable mappings; empty once the process is gone.
 pub(crate) fn executable(pid: u32) -> Vec<ExecMapping> {
     let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-    String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
+    String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(parse)
+        .collect()
 }
 
 fn parse(line: &str) -> Option<ExecMapping> {
@@ -36,7 +39,9 @@ fn parse(line: &str) -> Option<ExecMapping> {
     }
     let (offset, rest) = rest.split_once(' ')?;
     let (_device, rest) = rest.split_once(' ')?;
-    let path = rest.split_once(' ').map_or("", |(_inode, path)| path.trim_start());
+    let path = rest
+        .split_once(' ')
+        .map_or("", |(_inode, path)| path.trim_start());
     let (begin, end) = range.split_once('-')?;
     let address = u64::from_str_radix(begin, 16).ok()?;
     let end = u64::from_str_radix(end, 16).ok()?;
@@ -45,7 +50,11 @@ fn parse(line: &str) -> Option<ExecMapping> {
         len: end.checked_sub(address)?,
         file_offset: u64::from_str_radix(offset, 16).ok()?,
         writable: mode.as_bytes()[1] == b'w',
-        path: if path.is_empty() { "//anon".to_string() } else { path.to_string() },
+        path: if path.is_empty() {
+            "//anon".to_string()
+        } else {
+            path.to_string()
+        },
     })
 }
 
@@ -56,13 +65,18 @@ pub(crate) struct BuildIds(BTreeMap<String, Option<Vec<u8>>>);
 impl BuildIds {
     /// The build-id of the file mapped as `path` in process `pid`.
     pub(crate) fn of(&mut self, pid: u32, path: &str) -> Option<Vec<u8>> {
-        self.0.entry(path.to_string()).or_insert_with(|| read_build_id(pid, path)).clone()
+        self.0
+            .entry(path.to_string())
+            .or_insert_with(|| read_build_id(pid, path))
+            .clone()
     }
 }
 
 /// Reads the build-id note through the process's own view of the file system.
 fn read_build_id(pid: u32, path: &str) -> Option<Vec<u8>> {
-    let file = fs::File::open(format!("/proc/{pid}/root{path}")).or_else(|_| fs::File::open(path)).ok()?;
+    let file = fs::File::open(format!("/proc/{pid}/root{path}"))
+        .or_else(|_| fs::File::open(path))
+        .ok()?;
     let cache = ReadCache::new(file);
     let object = object::File::parse(&cache).ok()?;
     object.build_id().ok()?.map(<[u8]>::to_vec)
@@ -86,8 +100,14 @@ mod tests {
             })
         );
         let anonymous = "7f3a7c020000-7f3a7c021000 rwxp 00000000 00:00 0 ";
-        assert_eq!(parse(anonymous).map(|m| (m.path, m.writable)), Some(("//anon".into(), true)));
-        assert_eq!(parse("7ffd000-7ffe000 rw-p 00000000 00:00 0   [stack]"), None);
+        assert_eq!(
+            parse(anonymous).map(|m| (m.path, m.writable)),
+            Some(("//anon".into(), true))
+        );
+        assert_eq!(
+            parse("7ffd000-7ffe000 rw-p 00000000 00:00 0   [stack]"),
+            None
+        );
         assert_eq!(parse("nonsense"), None);
     }
 }

@@ -34,7 +34,11 @@ impl Program {
     /// is set-user-ID.
     pub fn find(args: Vec<OsString>) -> Result<Self, Error> {
         let name = args.first().cloned().unwrap_or_default();
-        let path = if name.as_bytes().contains(&b'/') { existing(&name)? } else { in_path(&name)? };
+        let path = if name.as_bytes().contains(&b'/') {
+            existing(&name)?
+        } else {
+            in_path(&name)?
+        };
         check(&path, SCRIPT_DEPTH)?;
         Ok(Self { path, args })
     }
@@ -44,7 +48,10 @@ impl Program {
     }
 
     pub(crate) fn c_args(&self) -> Vec<CString> {
-        self.args.iter().map(|arg| c_string(arg.as_bytes())).collect()
+        self.args
+            .iter()
+            .map(|arg| c_string(arg.as_bytes()))
+            .collect()
     }
 }
 
@@ -57,7 +64,10 @@ fn existing(name: &std::ffi::OsStr) -> Result<PathBuf, Error> {
     if fs::metadata(&path).is_ok() {
         return Ok(path);
     }
-    Err(Error::NotFound { name: name.to_string_lossy().into_owned(), hint: String::new() })
+    Err(Error::NotFound {
+        name: name.to_string_lossy().into_owned(),
+        hint: String::new(),
+    })
 }
 
 fn in_path(name: &std::ffi::OsStr) -> Result<PathBuf, Error> {
@@ -66,7 +76,9 @@ fn in_path(name: &std::ffi::OsStr) -> Result<PathBuf, Error> {
     for folder in std::env::split_paths(&search) {
         let path = folder.join(name);
         match fs::metadata(&path) {
-            Ok(meta) if meta.is_file() && meta.permissions().mode() & 0o111 != 0 => return Ok(path),
+            Ok(meta) if meta.is_file() && meta.permissions().mode() & 0o111 != 0 => {
+                return Ok(path);
+            }
             Ok(meta) if meta.is_file() => unusable = Some(path),
             _ => {}
         }
@@ -80,18 +92,28 @@ fn in_path(name: &std::ffi::OsStr) -> Result<PathBuf, Error> {
     } else {
         " in PATH".to_string()
     };
-    Err(Error::NotFound { name: name.to_string_lossy().into_owned(), hint })
+    Err(Error::NotFound {
+        name: name.to_string_lossy().into_owned(),
+        hint,
+    })
 }
 
 /// Checks a program file, and the interpreter behind it if it is a script.
 fn check(path: &Path, depth: usize) -> Result<(), Error> {
-    let start = |source| Error::Start { path: path.to_path_buf(), source };
+    let start = |source| Error::Start {
+        path: path.to_path_buf(),
+        source,
+    };
     let meta = fs::metadata(path).map_err(start)?;
     if meta.is_dir() {
-        return Err(Error::IsFolder { path: path.to_path_buf() });
+        return Err(Error::IsFolder {
+            path: path.to_path_buf(),
+        });
     }
     if nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_err() {
-        return Err(Error::NotExecutable { path: path.to_path_buf() });
+        return Err(Error::NotExecutable {
+            path: path.to_path_buf(),
+        });
     }
     check_set_id(path, &meta)?;
     let mut file = match File::open(path) {
@@ -101,7 +123,10 @@ fn check(path: &Path, depth: usize) -> Result<(), Error> {
         Err(error) => return Err(start(error)),
     };
     let mut head = Vec::with_capacity(SCRIPT_LINE);
-    file.by_ref().take(SCRIPT_LINE as u64).read_to_end(&mut head).map_err(start)?;
+    file.by_ref()
+        .take(SCRIPT_LINE as u64)
+        .read_to_end(&mut head)
+        .map_err(start)?;
     if let Some(line) = head.strip_prefix(b"#!") {
         return match interpreter(line) {
             Some(interpreter) if depth > 0 => check(&interpreter, depth - 1),
@@ -113,12 +138,17 @@ fn check(path: &Path, depth: usize) -> Result<(), Error> {
 
 fn interpreter(line: &[u8]) -> Option<PathBuf> {
     let line = line.split(|&byte| byte == b'\n').next()?;
-    let word = line.split(|&byte| byte == b' ' || byte == b'\t').find(|word| !word.is_empty())?;
+    let word = line
+        .split(|&byte| byte == b' ' || byte == b'\t')
+        .find(|word| !word.is_empty())?;
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(word)))
 }
 
 fn check_set_id(path: &Path, meta: &fs::Metadata) -> Result<(), Error> {
-    let ours = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    let ours = (
+        nix::unistd::geteuid().as_raw(),
+        nix::unistd::getegid().as_raw(),
+    );
     let root = ours.0 == 0;
     let mode = meta.permissions().mode();
     let which = if mode & 0o4000 != 0 && meta.uid() != ours.0 {
@@ -128,13 +158,25 @@ fn check_set_id(path: &Path, meta: &fs::Metadata) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    if root { Ok(()) } else { Err(Error::SetId { path: path.to_path_buf(), which }) }
+    if root {
+        Ok(())
+    } else {
+        Err(Error::SetId {
+            path: path.to_path_buf(),
+            which,
+        })
+    }
 }
 
 fn check_elf(path: &Path, head: &[u8]) -> Result<(), Error> {
-    let wrong = |what: &str| Error::WrongKind { path: path.to_path_buf(), what: what.to_string() };
+    let wrong = |what: &str| Error::WrongKind {
+        path: path.to_path_buf(),
+        what: what.to_string(),
+    };
     if !head.starts_with(&elf::ELFMAG) {
-        return Err(wrong("is neither an ELF program nor a script with a #! line"));
+        return Err(wrong(
+            "is neither an ELF program nor a script with a #! line",
+        ));
     }
     if head.get(4) == Some(&elf::ELFCLASS32.0) {
         return Err(wrong("is a 32-bit program"));

@@ -53,7 +53,10 @@ impl Recording {
     ) -> Result<Self, Error> {
         let pid = tracee.pid.as_raw() as u32;
         let clock = VirtualClock::start();
-        let wall_clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let wall_clock = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos() as u64;
         let target = Target {
             pt_config: clock::pt_config(&settings),
             clock: clock::conversion(),
@@ -68,7 +71,11 @@ impl Recording {
             truth: truth.map(Truth::create).transpose()?,
             pid,
             wall_clock: (wall_clock, clock.perf_time()),
-            command: program.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            command: program
+                .args
+                .iter()
+                .map(|arg| arg.to_string_lossy().into_owned())
+                .collect(),
             mappings: Vec::new(),
             build_ids: BuildIds::default(),
             code: Vec::new(),
@@ -88,7 +95,12 @@ impl Recording {
     }
 
     /// The instruction at `ip` executed; the next is at `next`.
-    pub(crate) fn executed(&mut self, ip: Ip, instruction: Instruction, next: Ip) -> Result<(), Error> {
+    pub(crate) fn executed(
+        &mut self,
+        ip: Ip,
+        instruction: Instruction,
+        next: Ip,
+    ) -> Result<(), Error> {
         self.switch_on(ip);
         self.count(ip)?;
         let now = self.clock.tsc();
@@ -164,7 +176,10 @@ impl Recording {
     /// exec: a new name, and all mappings are new.
     pub(crate) fn image_replaced(&mut self, tracee: &Tracee) -> Result<(), Error> {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
-        self.record(Record::Comm { name: name.trim_end_matches('\n').to_string(), exec: true })?;
+        self.record(Record::Comm {
+            name: name.trim_end_matches('\n').to_string(),
+            exec: true,
+        })?;
         self.mappings.clear();
         self.pages.clear();
         self.mappings_changed(tracee)
@@ -173,7 +188,11 @@ impl Recording {
     /// Looks for executable mappings that are new.
     pub(crate) fn mappings_changed(&mut self, tracee: &Tracee) -> Result<(), Error> {
         let now = maps::executable(self.pid);
-        let new: Vec<_> = now.iter().filter(|mapping| !self.mappings.contains(mapping)).cloned().collect();
+        let new: Vec<_> = now
+            .iter()
+            .filter(|mapping| !self.mappings.contains(mapping))
+            .cloned()
+            .collect();
         self.mappings = now;
         for mapping in new {
             self.mapped(mapping, tracee)?;
@@ -182,12 +201,29 @@ impl Recording {
     }
 
     fn mapped(&mut self, mapping: ExecMapping, tracee: &Tracee) -> Result<(), Error> {
-        let build_id = if mapping.is_file() { self.build_ids.of(self.pid, &mapping.path) } else { None };
+        let build_id = if mapping.is_file() {
+            self.build_ids.of(self.pid, &mapping.path)
+        } else {
+            None
+        };
         if !mapping.is_file() && !mapping.writable {
             self.capture_code(&mapping, tracee);
         }
-        let ExecMapping { address, len, file_offset, path, .. } = mapping;
-        self.record(Record::Mmap2 { address, len, file_offset, executable: true, path, build_id })
+        let ExecMapping {
+            address,
+            len,
+            file_offset,
+            path,
+            ..
+        } = mapping;
+        self.record(Record::Mmap2 {
+            address,
+            len,
+            file_offset,
+            executable: true,
+            path,
+            build_id,
+        })
     }
 
     /// Records the bytes of code that stands in no file (vDSO, JIT).
@@ -202,21 +238,34 @@ impl Recording {
 
     fn add_code(&mut self, address: u64, name: String, bytes: Vec<u8>) {
         let (pid, time) = (self.pid, self.clock.perf_time());
-        self.code.push(CodeBlob { pid, address, time, name, bytes });
+        self.code.push(CodeBlob {
+            pid,
+            address,
+            time,
+            name,
+            bytes,
+        });
     }
 
     /// If the code at `ip` is writable, it may have changed without a system call: records it anew
     /// if it has. Says whether it is writable.
     pub(crate) fn follow_code(&mut self, ip: Ip, tracee: &Tracee) -> bool {
-        let inside = |m: &&ExecMapping| m.writable && (m.address..m.address + m.len).contains(&ip.0);
-        let Some(mapping) = self.mappings.iter().find(inside) else { return false };
+        let inside =
+            |m: &&ExecMapping| m.writable && (m.address..m.address + m.len).contains(&ip.0);
+        let Some(mapping) = self.mappings.iter().find(inside) else {
+            return false;
+        };
         let name = mapping.path.clone();
         let end = mapping.address + mapping.len;
         let first = ip.0 & !(PAGE - 1);
         // An instruction may reach into the next page.
-        for page in [first, first + PAGE].into_iter().filter(|&page| page < end && page < ip.0 + 15) {
+        for page in [first, first + PAGE]
+            .into_iter()
+            .filter(|&page| page < end && page < ip.0 + 15)
+        {
             let mut bytes = vec![0; PAGE as usize];
-            if tracee.read(page, &mut bytes) == bytes.len() && self.pages.get(&page) != Some(&bytes) {
+            if tracee.read(page, &mut bytes) == bytes.len() && self.pages.get(&page) != Some(&bytes)
+            {
                 self.pages.insert(page, bytes.clone());
                 self.add_code(page, name.clone(), bytes);
             }
@@ -226,7 +275,13 @@ impl Recording {
 
     pub(crate) fn record(&mut self, record: Record) -> Result<(), Error> {
         let (pid, time) = (Some(self.pid), Some(self.clock.perf_time()));
-        self.writer.record(&Sideband { time, pid, tid: pid, cpu: None, record })?;
+        self.writer.record(&Sideband {
+            time,
+            pid,
+            tid: pid,
+            cpu: None,
+            record,
+        })?;
         Ok(())
     }
 
@@ -240,7 +295,8 @@ impl Recording {
     fn write_pieces(&mut self, at_least: usize) -> Result<(), Error> {
         if self.front.len() >= at_least {
             let bytes = self.front.take();
-            self.writer.trace(self.pid, self.pid, self.clock.perf_time(), &bytes)?;
+            self.writer
+                .trace(self.pid, self.pid, self.clock.perf_time(), &bytes)?;
         }
         Ok(())
     }
@@ -256,10 +312,19 @@ impl Recording {
         let notes: Vec<_> = self
             .notes
             .into_iter()
-            .map(|(text, count)| if count == 1 { text } else { format!("{text} ({count} times)") })
+            .map(|(text, count)| {
+                if count == 1 {
+                    text
+                } else {
+                    format!("{text} ({count} times)")
+                }
+            })
             .collect();
         self.writer.finish(&Extra {
-            source: SourceNote::Software { engine: "step".into(), clock: clock::DESCRIPTION.into() },
+            source: SourceNote::Software {
+                engine: "step".into(),
+                clock: clock::DESCRIPTION.into(),
+            },
             wall_clock: self.wall_clock.0,
             wall_clock_at: self.wall_clock.1,
             command: self.command,
@@ -281,28 +346,44 @@ impl Truth {
     fn create(path: &Path) -> Result<Self, Error> {
         let path = path.to_path_buf();
         match File::create(&path) {
-            Ok(file) => Ok(Self { path, file: BufWriter::new(file) }),
+            Ok(file) => Ok(Self {
+                path,
+                file: BufWriter::new(file),
+            }),
             Err(source) => Err(Error::Truth { path, source }),
         }
     }
 
     fn add(&mut self, ip: Ip) -> Result<(), Error> {
         let written = self.file.write_all(&ip.0.to_le_bytes());
-        written.map_err(|source| Error::Truth { path: self.path.clone(), source })
+        written.map_err(|source| Error::Truth {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     fn finish(mut self) -> Result<(), Error> {
         let written = self.file.flush();
-        written.map_err(|source| Error::Truth { path: self.path, source })
+        written.map_err(|source| Error::Truth {
+            path: self.path,
+            source,
+        })
     }
 }
 
 fn machine() -> Machine {
     let name = nix::sys::utsname::uname();
-    let text = |text: Option<&std::ffi::OsStr>| text.unwrap_or_default().to_string_lossy().into_owned();
+    let text =
+        |text: Option<&std::ffi::OsStr>| text.unwrap_or_default().to_string_lossy().into_owned();
     let (hostname, os_release, arch) = name.as_ref().map_or_else(
         |_| Default::default(),
-        |name| (text(Some(name.nodename())), text(Some(name.release())), text(Some(name.machine()))),
+        |name| {
+            (
+                text(Some(name.nodename())),
+                text(Some(name.release())),
+                text(Some(name.machine())),
+            )
+        },
     );
     let cpu = clock::CPU;
     Machine {
@@ -311,6 +392,8 @@ fn machine() -> Machine {
         arch,
         cpu_description: "ptrail software recorder".into(),
         cpuid: format!("GenuineIntel,{},{},{}", cpu.family, cpu.model, cpu.stepping),
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        command: std::env::args_os()
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .collect(),
     }
 }

@@ -158,17 +158,22 @@ impl Engine {
                 Next::Ended(end) => break end,
             }
             let Some(status) = self.wait()? else {
-                return self.stop_early();
+                return self.stop_running();
             };
+            let gone = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+            if self.guard.must_stop() && !gone {
+                return self.stop_stopped(status);
+            }
             next = self.stopped(status, instruction)?;
             if self.recording.instructions >= shown + PROGRESS_STEPS {
                 shown = self.recording.instructions;
                 let elapsed = begin.elapsed();
                 self.step_cost = elapsed / u32::try_from(shown).unwrap_or(u32::MAX);
-                progress(Progress { instructions: shown, elapsed });
-                if self.guard.must_stop() && !matches!(next, Next::Ended(_)) {
-                    return self.stop_stopped(next);
-                }
+                self.tracee.cpu.balance(self.tracee.pid);
+                progress(Progress {
+                    instructions: shown,
+                    elapsed,
+                });
             }
         };
         self.ended(end, false)
@@ -193,13 +198,22 @@ impl Engine {
 
     // ---- stops ----
 
-    fn stopped(&mut self, status: WaitStatus, instruction: Option<Instruction>) -> Result<Next, Error> {
+    fn stopped(
+        &mut self,
+        status: WaitStatus,
+        instruction: Option<Instruction>,
+    ) -> Result<Next, Error> {
         match status {
             WaitStatus::Exited(_, status) => self.gone(instruction, End::Exited(status)),
-            WaitStatus::Signaled(_, signal, _) => self.gone(instruction, End::Killed(signal as i32)),
+            WaitStatus::Signaled(_, signal, _) => {
+                self.gone(instruction, End::Killed(signal as i32))
+            }
             WaitStatus::PtraceEvent(_, signal, event) => self.event(signal, event, instruction),
             WaitStatus::Stopped(_, Signal::SIGTRAP) => self.trap(instruction),
-            WaitStatus::Stopped(_, signal) => self.signal(signal),
+            WaitStatus::Stopped(_, signal) => {
+                self.guard.arrived(signal);
+                self.signal(signal)
+            }
             _ => Ok(Next::Step(None)),
         }
     }
@@ -212,14 +226,32 @@ impl Engine {
         } else {
             self.recording.interrupted(self.at);
         }
+        if let Some((_, begin)) = self
+            .syscall
+            .filter(|_| exits || self.expect == Expect::SyscallEnd)
+        {
+            self.recording
+                .pass(begin.elapsed().saturating_sub(self.step_cost));
+        }
         Ok(Next::Ended(end))
     }
 
-    fn event(&mut self, signal: Signal, event: i32, instruction: Option<Instruction>) -> Result<Next, Error> {
+    fn event(
+        &mut self,
+        signal: Signal,
+        event: i32,
+        instruction: Option<Instruction>,
+    ) -> Result<Next, Error> {
         if event == libc::PTRACE_EVENT_STOP {
-            let group_stop =
-                matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU);
-            return Ok(if group_stop { Next::Listen } else { Next::Step(None) });
+            let group_stop = matches!(
+                signal,
+                Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU
+            );
+            return Ok(if group_stop {
+                Next::Listen
+            } else {
+                Next::Step(None)
+            });
         }
         // All other events come within a system call.
         if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
@@ -242,7 +274,9 @@ impl Engine {
 
     /// SIGTRAP: a step is done, or a handler begins, or the program itself got a SIGTRAP.
     fn trap(&mut self, instruction: Option<Instruction>) -> Result<Next, Error> {
-        let Some(ip) = self.tracee.ip() else { return Ok(Next::Step(None)) };
+        let Some(ip) = self.tracee.ip() else {
+            return Ok(Next::Step(None));
+        };
         if self.expect == Expect::SyscallEnd {
             return self.syscall_ended(ip);
         }
@@ -262,7 +296,8 @@ impl Engine {
         }
         let Some(instruction) = instruction else {
             // Code that can't be read (vsyscall, execute-only): the decoder won't see it either.
-            self.recording.note("the program ran code that ptrail could not read");
+            self.recording
+                .note("the program ran code that ptrail could not read");
             self.recording.interrupted(self.at);
             self.at = ip;
             return Ok(Next::Step(None));
@@ -295,7 +330,10 @@ impl Engine {
         }
         let restart = !self.recording.is_on()
             && self.tracee.in_syscall()
-            && self.tracee.rax().is_some_and(|rax| RESTARTS.contains(&(rax as i64)));
+            && self
+                .tracee
+                .rax()
+                .is_some_and(|rax| RESTARTS.contains(&(rax as i64)));
         self.recording.interrupted(self.at);
         self.expect = Expect::Handler { restart };
         Ok(Next::Step(Some(signal)))
@@ -304,11 +342,12 @@ impl Engine {
     fn syscall_ended(&mut self, ip: Ip) -> Result<Next, Error> {
         self.expect = Expect::Instruction;
         if let Some((number, begin)) = self.syscall {
+            let took = begin.elapsed().saturating_sub(self.step_cost);
             if changes_mappings(number) {
                 self.tracee.forget_code();
                 self.recording.mappings_changed(&self.tracee)?;
             }
-            self.recording.pass(begin.elapsed().saturating_sub(self.step_cost));
+            self.recording.pass(took);
         }
         self.tracee.keep_trap_unblocked();
         self.at = ip;
@@ -332,7 +371,9 @@ impl Engine {
         }
         self.recording.executed(self.at, instruction, behind)?;
         let second = self.tracee.instruction(behind, true);
-        match second.filter(|second| behind.offset(u64::from(second.len)) == ip && second.class == Class::Plain) {
+        match second.filter(|second| {
+            behind.offset(u64::from(second.len)) == ip && second.class == Class::Plain
+        }) {
             Some(second) => self.recording.executed(behind, second, ip)?,
             None => self.recording.transaction_aborted(behind, ip),
         }
@@ -347,38 +388,44 @@ impl Engine {
         bytes[..len]
             .iter()
             .take_while(|&&byte| {
-                matches!(byte, 0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)
+                matches!(
+                    byte,
+                    0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65
+                )
             })
             .any(|&byte| matches!(byte, 0xf2 | 0xf3))
     }
 
     // ---- ends ----
 
-    /// Ctrl-C came and the program, running, did not end in time.
-    fn stop_early(self) -> Result<Outcome, Error> {
-        match self.tracee.interrupt()? {
-            WaitStatus::Exited(_, status) => self.ended(End::Exited(status), true),
-            WaitStatus::Signaled(_, signal, _) => self.ended(End::Killed(signal as i32), true),
-            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
-                self.stop_stopped(Next::Step(Some(signal)))
-            }
-            _ => self.stop_stopped(Next::Step(None)),
-        }
+    /// Stops recording the program, which is running.
+    fn stop_running(self) -> Result<Outcome, Error> {
+        let status = self.tracee.interrupt()?;
+        self.stop_stopped(status)
     }
 
-    /// Lets the stopped program run on by itself and waits for its end.
-    fn stop_stopped(self, next: Next) -> Result<Outcome, Error> {
-        let signal = match next {
-            Next::Step(signal) => signal,
-            _ => None,
-        };
-        self.tracee.detach(signal);
+    /// Stops recording the program, which stopped like this; it runs on by itself, and its end is
+    /// waited for.
+    fn stop_stopped(mut self, mut status: WaitStatus) -> Result<Outcome, Error> {
+        if let Some((_, begin)) = self.syscall.filter(|_| !self.recording.is_on()) {
+            self.recording
+                .pass(begin.elapsed().saturating_sub(self.step_cost));
+        }
         let end = loop {
-            match self.tracee.wait()? {
-                Some(WaitStatus::Exited(_, status)) => break End::Exited(status),
-                Some(WaitStatus::Signaled(_, signal, _)) => break End::Killed(signal as i32),
-                _ => {}
+            let signal = match status {
+                WaitStatus::Exited(_, status) => break End::Exited(status),
+                WaitStatus::Signaled(_, signal, _) => break End::Killed(signal as i32),
+                // The end of the last step.
+                WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
+                WaitStatus::Stopped(_, signal) => Some(signal),
+                _ => None,
+            };
+            if self.tracee.has_trap_pending() {
+                self.tracee.resume(signal)?;
+            } else {
+                self.tracee.detach(signal);
             }
+            status = self.tracee.wait_on()?;
         };
         self.ended(end, true)
     }
@@ -388,11 +435,23 @@ impl Engine {
         let how = match end {
             _ if stopped_early => "stopped by Ctrl-C before the program ended".to_string(),
             End::Exited(status) => format!("the program exited with status {status}"),
-            End::Killed(number) => format!("the program was killed by signal {number}{}", signal_name(number)),
+            End::Killed(number) => format!(
+                "the program was killed by signal {number}{}",
+                signal_name(number)
+            ),
         };
-        let how = if self.guard.interrupted() && !stopped_early { format!("{how} after Ctrl-C") } else { how };
+        let how = if self.guard.interrupted() && !stopped_early {
+            format!("{how} after Ctrl-C")
+        } else {
+            how
+        };
         let notes = self.recording.finish(&how)?;
-        Ok(Outcome { end, stopped_early, instructions, notes })
+        Ok(Outcome {
+            end,
+            stopped_early,
+            instructions,
+            notes,
+        })
     }
 }
 
@@ -401,12 +460,18 @@ fn signal_name(number: i32) -> String {
 }
 
 fn enters_kernel(instruction: Instruction) -> bool {
-    matches!(instruction.class, Class::Far(FarKind::Syscall | FarKind::Interrupt))
+    matches!(
+        instruction.class,
+        Class::Far(FarKind::Syscall | FarKind::Interrupt)
+    )
 }
 
 /// Whether a SIGTRAP is the program's own affair (INT3, `kill -TRAP`) and not a step's end.
 fn is_real_trap(code: i32) -> bool {
-    !matches!(code, libc::TRAP_TRACE | libc::TRAP_BRKPT | libc::TRAP_HWBKPT)
+    !matches!(
+        code,
+        libc::TRAP_TRACE | libc::TRAP_BRKPT | libc::TRAP_HWBKPT
+    )
 }
 
 fn changes_mappings(syscall: u64) -> bool {

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -15,13 +14,13 @@ use nix::unistd::{ForkResult, Pid, fork, pipe};
 use ptrail_flow::Instruction;
 use ptrail_pt::{ExecMode, Ip};
 
+use crate::cpu::SharedCpu;
 use crate::{Error, Program};
 
 /// A process that is traced by this thread.
 pub(crate) struct Tracee {
     pub(crate) pid: Pid,
-    /// The CPUs it could use before it was pinned to ours.
-    cpus: CpuSet,
+    pub(crate) cpu: SharedCpu,
     instructions: HashMap<Ip, Instruction>,
 }
 
@@ -35,7 +34,7 @@ impl Tracee {
         let (go_read, go_write) = pipe().map_err(Error::system("pipe"))?;
         let (errno_read, errno_write) =
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(Error::system("pipe"))?;
-        let cpus = pin().map_err(Error::system("pin to one CPU"))?;
+        let cpu = SharedCpu::pin().map_err(Error::system("pin to one CPU"))?;
         // SAFETY: the child calls only async-signal-safe functions: close, read, execv, write, _exit.
         match unsafe { fork() }.map_err(Error::system("fork"))? {
             ForkResult::Child => {
@@ -43,14 +42,20 @@ impl Tracee {
                 let mut byte = [0];
                 let _ = nix::unistd::read(&go_read, &mut byte);
                 drop(go_read);
-                let errno = nix::unistd::execv(&path, &args).err().unwrap_or(Errno::UnknownErrno);
+                let errno = nix::unistd::execv(&path, &args)
+                    .err()
+                    .unwrap_or(Errno::UnknownErrno);
                 let _ = nix::unistd::write(&errno_write, &(errno as i32).to_ne_bytes());
                 // SAFETY: ends the child at once, without running the parent's exit handlers.
                 unsafe { libc::_exit(127) }
             }
             ForkResult::Parent { child } => {
                 drop((go_read, errno_write));
-                let tracee = Self { pid: child, cpus, instructions: HashMap::new() };
+                let tracee = Self {
+                    pid: child,
+                    cpu,
+                    instructions: HashMap::new(),
+                };
                 tracee.seize()?;
                 drop(go_write);
                 tracee.wait_for_exec(errno_read, program)?;
@@ -68,32 +73,36 @@ impl Tracee {
         ptrace::seize(self.pid, options).map_err(|errno| {
             let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
             let _ = waitpid(self.pid, None);
-            Error::PtraceForbidden { source: errno.into(), cure: ptrace_cure() }
+            Error::PtraceForbidden {
+                source: errno.into(),
+                cure: ptrace_cure(),
+            }
         })
     }
 
     fn wait_for_exec(&self, errno_read: OwnedFd, program: &Program) -> Result<(), Error> {
         loop {
             match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::PtraceEvent(_, _, event)) if event == libc::PTRACE_EVENT_EXEC => return Ok(()),
-                Ok(WaitStatus::PtraceEvent(..)) => self.resume_freely(None)?,
-                Ok(WaitStatus::Stopped(_, signal)) => self.resume_freely(Some(signal))?,
+                Ok(WaitStatus::PtraceEvent(_, _, event)) if event == libc::PTRACE_EVENT_EXEC => {
+                    return Ok(());
+                }
+                Ok(WaitStatus::PtraceEvent(..)) => self.resume(None)?,
+                Ok(WaitStatus::Stopped(_, signal)) => self.resume(Some(signal))?,
                 Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => {
                     let mut bytes = [0; 4];
                     let source = match fs::File::from(errno_read).read_exact(&mut bytes) {
                         Ok(()) => io::Error::from_raw_os_error(i32::from_ne_bytes(bytes)),
                         Err(_) => io::Error::other("it was killed before it began"),
                     };
-                    return Err(Error::Start { path: program.path.clone(), source });
+                    return Err(Error::Start {
+                        path: program.path.clone(),
+                        source,
+                    });
                 }
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(Error::system("wait for the program")(errno)),
             }
         }
-    }
-
-    fn resume_freely(&self, signal: Option<Signal>) -> Result<(), Error> {
-        ptrace::cont(self.pid, signal).map_err(Error::system("resume the program"))
     }
 
     /// Lets it execute one instruction, or take a signal. A process that was killed meanwhile is no
@@ -129,7 +138,8 @@ impl Tracee {
 
     /// The instruction pointer; `None` if the process is gone.
     pub(crate) fn ip(&self) -> Option<Ip> {
-        self.register(std::mem::offset_of!(libc::user, regs.rip)).map(Ip)
+        self.register(std::mem::offset_of!(libc::user, regs.rip))
+            .map(Ip)
     }
 
     /// RAX: the system call's number before it, its result after it.
@@ -139,11 +149,14 @@ impl Tracee {
 
     /// Whether it stopped inside or right behind a system call (ORIG_RAX is not negative).
     pub(crate) fn in_syscall(&self) -> bool {
-        self.register(std::mem::offset_of!(libc::user, regs.orig_rax)).is_some_and(|nr| nr as i64 >= 0)
+        self.register(std::mem::offset_of!(libc::user, regs.orig_rax))
+            .is_some_and(|nr| nr as i64 >= 0)
     }
 
     fn register(&self, offset: usize) -> Option<u64> {
-        ptrace::read_user(self.pid, offset as ptrace::AddressType).ok().map(|value| value as u64)
+        ptrace::read_user(self.pid, offset as ptrace::AddressType)
+            .ok()
+            .map(|value| value as u64)
     }
 
     /// `si_code` of the signal at which it stopped.
@@ -160,7 +173,8 @@ impl Tracee {
         let size = size_of::<u64>();
         let mut mask = 0_u64;
         // SAFETY: reads the kernel's signal mask, which is 8 bytes, into 8 bytes.
-        let read = unsafe { libc::ptrace(PTRACE_GETSIGMASK, self.pid.as_raw(), size, &raw mut mask) };
+        let read =
+            unsafe { libc::ptrace(PTRACE_GETSIGMASK, self.pid.as_raw(), size, &raw mut mask) };
         if read == 0 && mask & trap != 0 {
             mask &= !trap;
             // SAFETY: writes it from 8 bytes.
@@ -170,7 +184,9 @@ impl Tracee {
 
     /// The number that comes with a ptrace event, such as a new child's process id.
     pub(crate) fn event_message(&self) -> Option<i64> {
-        ptrace::getevent(self.pid).ok().map(|message| message as i64)
+        ptrace::getevent(self.pid)
+            .ok()
+            .map(|message| message as i64)
     }
 
     /// The instruction at `ip`; `None` if its bytes can't be read or are no instruction.
@@ -203,7 +219,10 @@ impl Tracee {
 
     fn read_once(&self, address: u64, buffer: &mut [u8]) -> usize {
         use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-        let remote = [RemoteIoVec { base: address as usize, len: buffer.len() }];
+        let remote = [RemoteIoVec {
+            base: address as usize,
+            len: buffer.len(),
+        }];
         process_vm_readv(self.pid, &mut [io::IoSliceMut::new(buffer)], &remote).unwrap_or(0)
     }
 
@@ -211,13 +230,13 @@ impl Tracee {
     pub(crate) fn release(&self, child: Pid) {
         // Its first stop may come before or after the event that announces it.
         while let Err(Errno::EINTR) = waitpid(child, Some(WaitPidFlag::__WALL)) {}
-        let _ = sched_setaffinity(child, &self.cpus);
+        self.cpu.unpin(child);
         let _ = ptrace::detach(child, None);
     }
 
     /// Ends tracing; the program runs on by itself, and takes `signal` first. It must be stopped.
     pub(crate) fn detach(&self, signal: Option<Signal>) {
-        let _ = sched_setaffinity(self.pid, &self.cpus);
+        self.cpu.unpin(self.pid);
         let _ = ptrace::detach(self.pid, signal);
     }
 
@@ -225,29 +244,35 @@ impl Tracee {
     pub(crate) fn interrupt(&self) -> Result<WaitStatus, Error> {
         // It may have stopped or ended by itself meanwhile: the wait tells.
         let _ = ptrace::interrupt(self.pid);
+        self.wait_on()
+    }
+
+    /// Waits for its next stop or its end, whatever signals come to the tracer.
+    pub(crate) fn wait_on(&self) -> Result<WaitStatus, Error> {
         loop {
             if let Some(status) = self.wait()? {
                 return Ok(status);
             }
         }
     }
-}
 
-impl Drop for Tracee {
-    fn drop(&mut self) {
-        let _ = sched_setaffinity(Pid::from_raw(0), &self.cpus);
+    /// Whether a SIGTRAP waits to be delivered: the end of a step that nobody waited for.
+    pub(crate) fn has_trap_pending(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+        let mask = pending
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .unwrap_or(0);
+        mask & 1 << (libc::SIGTRAP - 1) != 0
     }
-}
 
-/// Pins this thread, and so its children, to the CPU it runs on; returns the CPUs it could use.
-fn pin() -> nix::Result<CpuSet> {
-    let this = Pid::from_raw(0);
-    let before = sched_getaffinity(this)?;
-    let cpu = nix::sched::sched_getcpu()?;
-    let mut one = CpuSet::new();
-    one.set(cpu)?;
-    sched_setaffinity(this, &one)?;
-    Ok(before)
+    /// Lets it run on, traced but not stepped.
+    pub(crate) fn resume(&self, signal: Option<Signal>) -> Result<(), Error> {
+        match ptrace::cont(self.pid, signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(errno) => Err(Error::system("resume the program")(errno)),
+        }
+    }
 }
 
 /// What forbids ptrace here, as far as it can be told, and what to do.
@@ -265,7 +290,12 @@ fn ptrace_cure() -> String {
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let value = |key: &str| {
-        status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim).unwrap_or("0").to_string()
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .map(str::trim)
+            .unwrap_or("0")
+            .to_string()
     };
     if value("TracerPid:") != "0" {
         return "ptrail itself is being traced (by strace or a debugger?), and a program can have only one \

@@ -4,21 +4,20 @@
 //! and the straight code up to the next decision is walked when the next packet says that it ran.
 //! So an asynchronous event (FUP) in between is met at the right instruction.
 
+mod loss;
+mod walk;
+
 use std::collections::HashMap;
 
 use ptrail_image::{AddressSpace, Timeline};
 use ptrail_pt::{
-    BadPacket, Clock, ExecMode, Ip, IpPayload, LastIp, Lexed, Lexer, Loss, LossCause, Packet, PerfTime, Picos,
-    PtConfig, TimeConv, Tnt, TraceOffset,
+    BadPacket, Clock, Errata, ExecMode, Ip, IpPayload, LastIp, Lexed, Lexer, Loss, LossCause,
+    Packet, PerfTime, Picos, PtConfig, TimeConv, Tnt, TraceOffset,
 };
 
 use crate::{
     Class, Edge, EdgeKind, FarKind, Instruction, OffCause, Segment, Sink, return_stack::ReturnStack,
 };
-
-/// More instructions than any straight piece of code has; a walk this long without a decision from
-/// the trace is on a wrong path (a direct jump to itself, say).
-const WALK_LIMIT: u32 = 1 << 20;
 
 /// What a segment is decoded with.
 #[derive(Clone, Copy)]
@@ -47,7 +46,11 @@ pub struct SegmentEnd {
 }
 
 /// Decodes one segment.
-pub fn decode_segment<S: Sink>(segment: &Segment<'_>, context: &Context<'_>, sink: &mut S) -> SegmentEnd {
+pub fn decode_segment<S: Sink>(
+    segment: &Segment<'_>,
+    context: &Context<'_>,
+    sink: &mut S,
+) -> SegmentEnd {
     let mut engine = Engine::new(context, sink);
     for item in Lexer::new(segment.bytes, segment.offset).for_cpu(context.config.cpu) {
         match item {
@@ -77,7 +80,10 @@ struct Stray {
 
 impl Stray {
     fn desync(reason: String) -> Self {
-        Self { cause: LossCause::Desync, reason }
+        Self {
+            cause: LossCause::Desync,
+            reason,
+        }
     }
 }
 
@@ -160,39 +166,68 @@ impl<'a, S: Sink> Engine<'a, S> {
         match lexed.packet {
             Packet::Psb => self.psb(),
             Packet::PsbEnd => self.psb_end(),
-            Packet::ModeExec { mode, .. } if self.in_psb => self.mode = mode,
-            Packet::ModeExec { mode, .. } => self.next_mode = Some(mode),
-            Packet::ModeTsx { abort, .. } if !self.in_psb => {
+            Packet::ModeExec { mode, .. } if self.in_psb => self.set_mode(mode),
+            Packet::ModeExec { mode, .. } => {
+                self.next_mode = Some(mode);
+                // Event trace: a change of RFLAGS.IF names its address (SDM, "MODE.Exec Packet").
+                self.fup_is_address = self.interrupted.is_none();
+            }
+            // Without branch packets there is no FUP behind it.
+            Packet::ModeTsx { abort, .. } if !self.in_psb && !self.is_off() => {
                 self.tsx_abort = abort;
                 self.fup_is_address = !abort;
             }
             Packet::Ptw { ip: true, .. }
             | Packet::Exstop { ip: true }
             | Packet::Bep { ip: true }
+            | Packet::Cfe { ip: true, .. }
             | Packet::Trig { ip: true, .. } => self.fup_is_address = true,
             Packet::Tnt(tnt) => self.guarded(lexed, |engine| engine.tnt(tnt)),
             Packet::Tip(payload) => self.addressed(lexed, payload, Self::tip),
             Packet::TipPge(payload) => self.addressed(lexed, payload, Self::tip_pge),
-            Packet::TipPgd(payload) => {
-                let ip = self.last_ip.update(payload);
-                self.guarded(lexed, |engine| engine.tip_pgd(ip));
-            }
+            Packet::TipPgd(payload) => self.tip_pgd(lexed, payload),
             Packet::Fup(payload) => self.addressed(lexed, payload, Self::fup),
             Packet::Ovf => self.overflow(lexed.offset),
-            Packet::Tsc(_) | Packet::Mtc(_) if !self.context.config.cyc && !self.in_psb => self.anchor(),
+            Packet::Tsc(_) | Packet::Mtc(_) if !self.context.config.cyc && !self.in_psb => {
+                self.anchor();
+            }
             _ => {}
         }
     }
 
-    /// Runs the handler of a packet that carries an address.
-    fn addressed(&mut self, lexed: &Lexed, payload: IpPayload, handle: fn(&mut Self, Ip) -> Walk<()>) {
-        match self.last_ip.update(payload) {
-            Some(ip) if matches!(self.position, Position::Lost(_)) && !self.in_psb => self.recover(ip),
-            Some(ip) => self.guarded(lexed, |engine| handle(engine, ip)),
+    /// Runs the handler of a packet that carries an address. Where it fails, the way to the address
+    /// is lost, but from the address on all is known again.
+    fn addressed(
+        &mut self,
+        lexed: &Lexed,
+        payload: IpPayload,
+        handle: fn(&mut Self, Ip) -> Walk<()>,
+    ) {
+        let Some(ip) = self.last_ip.update(payload) else {
             // Without an address there is nothing to go by (SDM: only TIP.PGD and a FUP after OVF
             // may suppress it).
-            None => self.guarded(lexed, |_| Err(Stray::desync("a packet came without its address".into()))),
+            return self.guarded(lexed, |_| {
+                Err(Stray::desync("a packet came without its address".into()))
+            });
+        };
+        if self.in_psb {
+            return self.guarded(lexed, |engine| handle(engine, ip));
         }
+        if !self.is_lost() {
+            let (is_address, abort) = (self.fup_is_address, self.tsx_abort);
+            match handle(self, ip) {
+                // What comes behind the address is another matter.
+                Ok(()) => {
+                    if let Err(stray) = self.walk_outcomes() {
+                        self.lose(lexed.offset, 0, stray);
+                    }
+                    return;
+                }
+                Err(stray) => self.lose(lexed.offset, 0, stray),
+            }
+            (self.fup_is_address, self.tsx_abort) = (is_address, abort);
+        }
+        self.recover(lexed, ip);
     }
 
     /// Runs the handler of a packet; where it fails, or where the position is lost, the packet's
@@ -227,8 +262,16 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     fn tnt(&mut self, tnt: Tnt) -> Walk<()> {
+        self.fup_is_address = false;
+        if let Some(ip) = self.interrupted {
+            return Err(Stray::desync(format!(
+                "branch outcomes came where the target of the event at {ip:#x} should be"
+            )));
+        }
         if !self.outcomes.push(tnt) {
-            return Err(Stray::desync("branch outcomes came where the code has no branches for them".into()));
+            return Err(Stray::desync(
+                "branch outcomes came where the code has no branches for them".into(),
+            ));
         }
         self.walk_outcomes()?;
         self.anchor();
@@ -236,23 +279,35 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     fn tip(&mut self, to: Ip) -> Walk<()> {
+        self.fup_is_address = false;
+        let aborted = std::mem::take(&mut self.tsx_abort);
         let edge = match self.interrupted.take() {
             Some(from) => {
-                let kind =
-                    if std::mem::take(&mut self.tsx_abort) { EdgeKind::TsxAbort } else { EdgeKind::Async };
-                Edge { kind, from, to, next: from }
+                let kind = if aborted {
+                    EdgeKind::TsxAbort
+                } else {
+                    EdgeKind::Async
+                };
+                let next = from;
+                Edge {
+                    kind,
+                    from,
+                    to,
+                    next,
+                }
             }
             None => {
                 let (from, instruction) = self.walk_to_decision()?;
+                let edge = self.indirect(from, instruction, to)?;
                 self.execute(from);
-                self.indirect(from, instruction, to)?
+                edge
             }
         };
-        self.mode = self.next_mode.take().unwrap_or(self.mode);
+        self.take_next_mode();
         self.position = Position::At(to);
         self.sink.edge(&edge, self.instructions);
         self.anchor();
-        self.walk_outcomes()
+        Ok(())
     }
 
     /// The edge of an instruction whose target came by TIP.
@@ -276,34 +331,74 @@ impl<'a, S: Sink> Engine<'a, S> {
                 )));
             }
         };
-        Ok(Edge { kind, from, to, next })
+        Ok(Edge {
+            kind,
+            from,
+            to,
+            next,
+        })
     }
 
     fn tip_pge(&mut self, to: Ip) -> Walk<()> {
+        self.fup_is_address = false;
         if let Position::At(ip) = self.position {
-            return Err(Stray::desync(format!("tracing was switched on at {to:#x} but was on at {ip:#x}")));
+            return Err(Stray::desync(format!(
+                "tracing was switched on at {to:#x} but was on at {ip:#x}"
+            )));
         }
-        self.mode = self.next_mode.take().unwrap_or(self.mode);
+        self.take_next_mode();
         self.position = Position::At(to);
         self.anchor();
         self.sink.on(to, self.instructions);
         Ok(())
     }
 
-    fn tip_pgd(&mut self, to: Option<Ip>) -> Walk<()> {
-        if matches!(self.position, Position::Off) {
+    /// Whatever was before, tracing is off behind this packet.
+    fn tip_pgd(&mut self, lexed: &Lexed, payload: IpPayload) {
+        let to = self.last_ip.update(payload);
+        self.fup_is_address = false;
+        if !self.is_lost()
+            && let Err(stray) = self.leave(to)
+        {
+            self.lose(lexed.offset, 0, stray);
+        }
+        self.end_loss();
+        self.position = Position::Off;
+    }
+
+    fn leave(&mut self, to: Option<Ip>) -> Walk<()> {
+        if self.is_off() {
             return Ok(());
         }
         let (ip, next, cause) = match self.interrupted.take() {
-            Some(ip) => (ip, ip, OffCause::Async),
+            Some(ip) => match self.surplus_fup(ip) {
+                Some(instruction) => {
+                    self.execute(ip);
+                    (
+                        ip,
+                        ip.offset(u64::from(instruction.len)),
+                        OffCause::FarTransfer,
+                    )
+                }
+                None => (ip, ip, OffCause::Async),
+            },
             None => self.walk_out(to)?,
         };
         self.tsx_abort = false;
         self.sink.off(ip, next, cause, self.instructions);
+        // Even if the time is that of the last anchor: what comes next in the stream comes after a
+        // pause that must not be spread over the instructions before it.
+        self.anchored = None;
         self.anchor();
-        self.position = Position::Off;
-        self.outcomes = Outcomes::default();
         Ok(())
+    }
+
+    /// Erratum SKD022: the instruction of a VM entry that switched tracing off by itself, although
+    /// a FUP came first as if it had been interrupted.
+    fn surplus_fup(&mut self, ip: Ip) -> Option<Instruction> {
+        let errata = self.context.config.cpu.and_then(Errata::of)?;
+        let instruction = errata.skd022.then(|| self.fetch(ip))?.ok()?;
+        (instruction.class == Class::Far(FarKind::Vm)).then_some(instruction)
     }
 
     fn fup(&mut self, ip: Ip) -> Walk<()> {
@@ -312,15 +407,28 @@ impl<'a, S: Sink> Engine<'a, S> {
             return Ok(());
         }
         let is_address = std::mem::take(&mut self.fup_is_address);
-        if matches!(self.position, Position::Off) {
+        if self.is_off() {
             return Ok(());
         }
         self.walk_to(ip)?;
-        if !is_address {
-            self.interrupted = Some(ip);
+        // SDM, "Deferred TIPs": a FUP forces out all targets before it.
+        if self.outcomes.len > 0 {
+            return Err(Stray::desync(format!(
+                "branch outcomes are left over at {ip:#x}"
+            )));
         }
+        self.at_fup(ip, is_address);
         self.anchor();
         Ok(())
+    }
+
+    /// Execution stands at the address of a FUP.
+    fn at_fup(&mut self, ip: Ip, is_address: bool) {
+        if is_address {
+            self.take_next_mode();
+        } else {
+            self.interrupted = Some(ip);
+        }
     }
 
     fn overflow(&mut self, offset: TraceOffset) {
@@ -333,44 +441,41 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     fn bad_packet(&mut self, bad: &BadPacket) {
-        let reason = if bad.truncated { "the data ends inside a packet" } else { "the bytes are no packet" };
-        self.lose(bad.offset, bad.skipped, Stray { cause: LossCause::BadPacket, reason: reason.into() });
-    }
-
-    // ---- losses ----
-
-    fn lose(&mut self, offset: TraceOffset, bytes: u64, stray: Stray) {
-        self.end_loss();
-        self.anchor();
-        let ip = match self.position {
-            Position::At(ip) => Some(ip),
-            _ => None,
+        let reason = if bad.truncated {
+            "the data ends inside a packet"
+        } else {
+            "the bytes are no packet"
         };
-        let now = self.now();
-        let Stray { cause, reason } = stray;
-        self.position = Position::Lost(Loss { cause, bytes, offset, begin: now, end: now, ip, reason });
-        self.lost_bytes += bytes;
-        self.outcomes = Outcomes::default();
-        self.returns.clear();
-        self.interrupted = None;
-        self.fup_is_address = false;
-        self.tsx_abort = false;
+        self.lose(
+            bad.offset,
+            bad.skipped,
+            Stray {
+                cause: LossCause::BadPacket,
+                reason: reason.into(),
+            },
+        );
     }
 
-    /// Ends a loss, if there is one, at the present time.
-    fn end_loss(&mut self) {
-        if let Position::Lost(mut loss) = std::mem::replace(&mut self.position, Position::Off) {
-            loss.end = self.now();
-            self.sink.loss(loss, true, self.instructions);
+    fn is_lost(&self) -> bool {
+        matches!(self.position, Position::Lost(_))
+    }
+
+    fn is_off(&self) -> bool {
+        matches!(self.position, Position::Off)
+    }
+
+    fn take_next_mode(&mut self) {
+        if let Some(mode) = self.next_mode.take() {
+            self.set_mode(mode);
         }
     }
 
-    fn recover(&mut self, ip: Ip) {
-        self.end_loss();
-        self.mode = self.next_mode.take().unwrap_or(self.mode);
-        self.position = Position::At(ip);
-        self.anchor();
-        self.sink.begin(ip, self.instructions);
+    fn set_mode(&mut self, mode: ExecMode) {
+        if self.mode != mode {
+            self.mode = mode;
+            // The same bytes are other instructions.
+            self.cache.clear();
+        }
     }
 
     // ---- time ----
@@ -380,7 +485,7 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     fn anchor(&mut self) {
-        if matches!(self.position, Position::Lost(_)) {
+        if self.is_lost() {
             return;
         }
         if let Some(time) = self.clock.now()
@@ -393,7 +498,9 @@ impl<'a, S: Sink> Engine<'a, S> {
 
     /// Goes over to the mappings that are valid by now.
     fn follow_mappings(&mut self) {
-        let Some(change) = self.space.changes_at() else { return };
+        let Some(change) = self.space.changes_at() else {
+            return;
+        };
         let now = PerfTime(self.context.base.0 + self.now().0 / 1000);
         if now >= change {
             self.space = self.context.timeline.space(self.context.pid, now);
@@ -401,179 +508,20 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    // ---- walking ----
-
-    fn at(&self) -> Walk<Ip> {
-        match self.position {
-            Position::At(ip) => Ok(ip),
-            _ => Err(Stray::desync("the trace goes on although tracing was off".into())),
-        }
-    }
-
-    fn fetch(&mut self, ip: Ip) -> Walk<Instruction> {
-        if let Some(&instruction) = self.cache.get(&ip) {
-            return Ok(instruction);
-        }
-        let code = self
-            .space
-            .code(ip)
-            .map_err(|no_code| Stray { cause: LossCause::NoCode, reason: format!("{ip:#x}: {no_code}") })?;
-        let instruction = Instruction::decode(code, ip, self.mode).or_else(|| {
-            let mut bytes = [0; 15];
-            let len = self.space.fetch(ip, &mut bytes);
-            Instruction::decode(&bytes[..len], ip, self.mode)
-        });
-        let instruction = instruction.ok_or_else(|| {
-            Stray::desync(format!("{ip:#x}: the bytes there are no instruction; did the code change?"))
-        })?;
-        self.cache.insert(ip, instruction);
-        Ok(instruction)
-    }
-
-    fn execute(&mut self, ip: Ip) {
-        self.instructions += 1;
-        if S::INSTRUCTIONS {
-            self.sink.instruction(ip);
-        }
-    }
-
-    /// Executes an instruction that needs no decision; `false`, and nothing done, if it needs one.
-    fn advance(&mut self, ip: Ip, instruction: Instruction) -> bool {
-        let next = ip.offset(u64::from(instruction.len));
-        let to = match instruction.class {
-            Class::Plain => next,
-            Class::Jump | Class::Call => instruction.target,
-            _ => return false,
-        };
-        self.execute(ip);
-        self.position = Position::At(to);
-        let kind = match instruction.class {
-            Class::Jump => EdgeKind::Jump,
-            Class::Call => EdgeKind::Call,
-            _ => return true,
-        };
-        // SDM, "Return Compression": a CALL to the next instruction is not pushed.
-        if kind == EdgeKind::Call && to != next {
-            self.returns.push(next);
-        }
-        self.sink.edge(&Edge { kind, from: ip, to, next }, self.instructions);
-        true
-    }
-
-    /// Uses up branch outcomes, as far as no target from a TIP is needed in between.
-    fn walk_outcomes(&mut self) -> Walk<()> {
-        let mut left = WALK_LIMIT;
-        while self.outcomes.len > 0 {
-            let ip = self.at()?;
-            let instruction = self.fetch(ip)?;
-            if self.advance(ip, instruction) {
-                left = left.checked_sub(1).ok_or_else(|| runaway(ip))?;
-                continue;
-            }
-            match instruction.class {
-                Class::Conditional => self.conditional(ip, instruction),
-                Class::Return => self.compressed_return(ip, instruction)?,
-                _ => return Ok(()),
-            }
-            left = WALK_LIMIT;
-        }
-        Ok(())
-    }
-
-    fn conditional(&mut self, ip: Ip, instruction: Instruction) {
-        let next = ip.offset(u64::from(instruction.len));
-        self.execute(ip);
-        if self.outcomes.pop() == Some(true) {
-            let edge = Edge { kind: EdgeKind::Conditional, from: ip, to: instruction.target, next };
-            self.sink.edge(&edge, self.instructions);
-            self.position = Position::At(instruction.target);
-        } else {
-            self.position = Position::At(next);
-        }
-    }
-
-    fn compressed_return(&mut self, ip: Ip, instruction: Instruction) -> Walk<()> {
-        if self.outcomes.pop() != Some(true) {
-            return Err(Stray::desync(format!("{ip:#x}: a compressed return that was not taken")));
-        }
-        let to = self
-            .returns
-            .pop()
-            .ok_or_else(|| Stray::desync(format!("{ip:#x}: a compressed return without its call")))?;
-        self.execute(ip);
-        let next = ip.offset(u64::from(instruction.len));
-        self.position = Position::At(to);
-        self.sink.edge(&Edge { kind: EdgeKind::Return, from: ip, to, next }, self.instructions);
-        Ok(())
-    }
-
-    /// Walks to the next instruction that needs a decision and returns it, not yet executed.
-    fn walk_to_decision(&mut self) -> Walk<(Ip, Instruction)> {
-        for _ in 0..WALK_LIMIT {
-            let ip = self.at()?;
-            let instruction = self.fetch(ip)?;
-            if !self.advance(ip, instruction) {
-                return Ok((ip, instruction));
-            }
-        }
-        Err(runaway(self.at()?))
-    }
-
-    /// Walks to `target`, which did not execute yet.
-    fn walk_to(&mut self, target: Ip) -> Walk<()> {
-        for _ in 0..WALK_LIMIT {
-            let ip = self.at()?;
-            if ip == target {
-                return Ok(());
-            }
-            let instruction = self.fetch(ip)?;
-            if !self.advance(ip, instruction) {
-                return Err(Stray::desync(format!(
-                    "the trace says that {target:#x} was reached, but the code branches at {ip:#x}"
-                )));
-            }
-        }
-        Err(runaway(target))
-    }
-
-    /// Walks to the instruction that left the traced code, executes it and says where it is, what
-    /// is behind it and what it was.
-    fn walk_out(&mut self, to: Option<Ip>) -> Walk<(Ip, Ip, OffCause)> {
-        for _ in 0..WALK_LIMIT {
-            let ip = self.at()?;
-            let instruction = self.fetch(ip)?;
-            let next = ip.offset(u64::from(instruction.len));
-            let leaves = match instruction.class {
-                Class::Plain => to == Some(next),
-                Class::Jump | Class::Call => to == Some(instruction.target),
-                _ => true,
-            };
-            if leaves {
-                self.execute(ip);
-                let cause = match instruction.class {
-                    Class::Far(FarKind::Syscall) => OffCause::Syscall,
-                    Class::Far(_) => OffCause::FarTransfer,
-                    _ => OffCause::Filter,
-                };
-                return Ok((ip, next, cause));
-            }
-            self.advance(ip, instruction);
-        }
-        Err(runaway(self.at()?))
-    }
-
     /// Walks on to where the next segment starts, and checks that the two meet.
     fn finish(mut self, segment: &Segment<'_>) -> SegmentEnd {
+        // The PSBEND is missing.
+        self.psb_end();
         let end = TraceOffset(segment.offset.0 + segment.bytes.len() as u64);
         if let Some(start) = segment.next {
             let met = match (&self.position, start.ip) {
                 (Position::At(_), Some(ip)) => self.walk_to(ip),
-                (Position::At(ip), None) => {
-                    Err(Stray::desync(format!("tracing was on at {ip:#x}, but off at the next PSB")))
-                }
-                (Position::Off, Some(ip)) => {
-                    Err(Stray::desync(format!("tracing was off, but on at {ip:#x} at the next PSB")))
-                }
+                (Position::At(ip), None) => Err(Stray::desync(format!(
+                    "tracing was on at {ip:#x}, but off at the next PSB"
+                ))),
+                (Position::Off, Some(ip)) => Err(Stray::desync(format!(
+                    "tracing was off, but on at {ip:#x} at the next PSB"
+                ))),
                 (Position::Off, None) | (Position::Lost(_), _) => Ok(()),
             };
             if let Err(stray) = met {
@@ -581,14 +529,11 @@ impl<'a, S: Sink> Engine<'a, S> {
             }
         }
         self.end_loss();
+        self.anchor();
         SegmentEnd {
             instructions: self.instructions,
             lost_bytes: self.lost_bytes,
             clamps: self.clock.clamps(),
         }
     }
-}
-
-fn runaway(ip: Ip) -> Stray {
-    Stray::desync(format!("{ip:#x}: more than {WALK_LIMIT} instructions without a word from the trace"))
 }

@@ -76,7 +76,11 @@ impl Instruction {
             Class::Conditional | Class::Jump | Class::Call => Ip(decoded.near_branch_target()),
             _ => Ip(0),
         };
-        Some(Self { class, len: decoded.len() as u8, target })
+        Some(Self {
+            class,
+            len: decoded.len() as u8,
+            target,
+        })
     }
 }
 
@@ -89,9 +93,9 @@ fn classify(decoded: &iced_x86::Instruction) -> Class {
         FlowControl::IndirectBranch if decoded.is_jmp_near_indirect() => Class::JumpIndirect,
         FlowControl::Call if decoded.is_call_near() => Class::Call,
         FlowControl::IndirectCall if decoded.is_call_near_indirect() => Class::CallIndirect,
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::IndirectCall => {
-            Class::Far(FarKind::Jump)
-        }
+        FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::IndirectCall => Class::Far(FarKind::Jump),
         FlowControl::Call => match decoded.mnemonic() {
             M::Syscall | M::Sysenter => Class::Far(FarKind::Syscall),
             M::Vmcall | M::Vmlaunch | M::Vmresume => Class::Far(FarKind::Vm),
@@ -110,7 +114,9 @@ mod tests {
     use super::*;
 
     fn class(bytes: &[u8]) -> Class {
-        Instruction::decode(bytes, Ip(0x1000), ExecMode::Bits64).expect("valid").class
+        Instruction::decode(bytes, Ip(0x1000), ExecMode::Bits64)
+            .expect("valid")
+            .class
     }
 
     #[test]
@@ -141,8 +147,19 @@ mod tests {
 
     #[test]
     fn targets_and_lengths() {
-        let jump = Instruction::decode(&[0x0f, 0x84, 0xfa, 0xff, 0xff, 0xff], Ip(0x1000), ExecMode::Bits64);
-        assert_eq!(jump, Some(Instruction { class: Class::Conditional, len: 6, target: Ip(0x1000) }));
+        let jump = Instruction::decode(
+            &[0x0f, 0x84, 0xfa, 0xff, 0xff, 0xff],
+            Ip(0x1000),
+            ExecMode::Bits64,
+        );
+        assert_eq!(
+            jump,
+            Some(Instruction {
+                class: Class::Conditional,
+                len: 6,
+                target: Ip(0x1000)
+            })
+        );
         assert_eq!(Instruction::decode(&[0x0f], Ip(0), ExecMode::Bits64), None);
         assert_eq!(Instruction::decode(&[], Ip(0), ExecMode::Bits64), None);
     }

@@ -15,7 +15,11 @@ pub(crate) struct ReturnStack {
 
 impl ReturnStack {
     pub(crate) fn new() -> Self {
-        Self { slots: [Ip(0); DEPTH], top: 0, len: 0 }
+        Self {
+            slots: [Ip(0); DEPTH],
+            top: 0,
+            len: 0,
+        }
     }
 
     pub(crate) fn push(&mut self, ip: Ip) {

@@ -46,18 +46,28 @@ pub fn cut(bytes: &[u8], base: TraceOffset) -> Cut<'_> {
     let mut end = bytes.len();
     for &start in starts.iter().rev() {
         let segment = &bytes[start..end];
-        segments.push(Segment { bytes: segment, offset: TraceOffset(base.0 + start as u64), next });
+        segments.push(Segment {
+            bytes: segment,
+            offset: TraceOffset(base.0 + start as u64),
+            next,
+        });
         next = Some(status(segment));
         end = start;
     }
     segments.reverse();
-    Cut { segments, before_first_psb }
+    Cut {
+        segments,
+        before_first_psb,
+    }
 }
 
 /// Reads the status packets at the head of a segment.
 fn status(segment: &[u8]) -> SegmentStart {
     let mut last_ip = LastIp::new();
-    let mut start = SegmentStart { ip: None, mode: None };
+    let mut start = SegmentStart {
+        ip: None,
+        mode: None,
+    };
     for lexed in Lexer::new(segment, TraceOffset(0)).map_while(Result::ok) {
         match lexed.packet {
             Packet::Fup(payload) => start.ip = last_ip.update(payload),

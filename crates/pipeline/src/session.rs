@@ -67,13 +67,21 @@ impl<'a> Session<'a> {
     /// # Errors
     /// It holds no trace, or one per CPU.
     pub fn new(capture: &'a Capture) -> Result<Self, Error> {
-        let streams: Vec<_> =
-            capture.streams.iter().map(|stream| assemble(capture, stream)).collect::<Result<_, _>>()?;
+        let streams: Vec<_> = capture
+            .streams
+            .iter()
+            .map(|stream| assemble(capture, stream))
+            .collect::<Result<_, _>>()?;
         if streams.iter().all(|stream| stream.bytes.is_empty()) {
             return Err(Error::Empty);
         }
         let base = base_time(capture, &streams);
-        Ok(Self { capture, timeline: timeline(capture), streams, base })
+        Ok(Self {
+            capture,
+            timeline: timeline(capture),
+            streams,
+            base,
+        })
     }
 
     /// The code of the processes, over time.
@@ -110,8 +118,12 @@ impl<'a> Session<'a> {
         };
         Recording {
             base: self.base,
-            wall_clock: extra
-                .map(|extra| extra.wall_clock.wrapping_add(self.base.0).wrapping_sub(extra.wall_clock_at)),
+            wall_clock: extra.map(|extra| {
+                extra
+                    .wall_clock
+                    .wrapping_add(self.base.0)
+                    .wrapping_sub(extra.wall_clock_at)
+            }),
             source,
             command: extra.map_or_else(Vec::new, |extra| extra.command.clone()),
         }
@@ -138,7 +150,11 @@ impl<'a> Session<'a> {
         let cut = cut(&stream.bytes, TraceOffset(0));
         if cut.before_first_psb > 0 {
             sink.loss(before_first_psb(cut.before_first_psb), true, 0);
-            let end = SegmentEnd { instructions: 0, lost_bytes: cut.before_first_psb, clamps: 0 };
+            let end = SegmentEnd {
+                instructions: 0,
+                lost_bytes: cut.before_first_psb,
+                clamps: 0,
+            };
             segment_done(sink, end, cut.before_first_psb)?;
         }
         for segment in &cut.segments {
@@ -158,28 +174,48 @@ impl<'a> Session<'a> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Summary, Error> {
         let mut statistics = Statistics::new();
-        let mut summary = Summary { command: self.recording().command, ..Summary::default() };
+        let mut summary = Summary {
+            command: self.recording().command,
+            ..Summary::default()
+        };
         let mut both = Fanout::new();
         both.push(&mut statistics);
         both.push(sink);
         both.begin(&self.recording())?;
-        let total = self.streams.iter().map(|stream| stream.bytes.len() as u64).sum();
+        let total = self
+            .streams
+            .iter()
+            .map(|stream| stream.bytes.len() as u64)
+            .sum();
         let mut done = 0;
         for (number, stream) in self.streams.iter().enumerate() {
-            let track = TrackId(u32::try_from(number).expect("fewer than 2^32 streams fit in memory"));
+            let track =
+                TrackId(u32::try_from(number).expect("fewer than 2^32 streams fit in memory"));
             both.track(&Track {
                 id: track,
-                kind: TrackKind::Thread { pid: stream.pid, tid: stream.tid },
+                kind: TrackKind::Thread {
+                    pid: stream.pid,
+                    tid: stream.tid,
+                },
                 name: stream.name.clone(),
                 process: self.process_name(stream.pid),
             })?;
             let execs = self.execs(stream.pid);
-            let mut builder =
-                Builder::new(&self.timeline, stream.pid, self.base, execs, track, &mut both);
+            let mut builder = Builder::new(
+                &self.timeline,
+                stream.pid,
+                self.base,
+                execs,
+                track,
+                &mut both,
+            );
             self.walk(stream, &mut builder, |builder, end, behind| {
                 summary.clamps += end.clamps;
                 summary.lost_bytes += end.lost_bytes;
-                progress(Progress { done: done + behind, total });
+                progress(Progress {
+                    done: done + behind,
+                    total,
+                });
                 builder.end_segment(end.instructions)
             })?;
             done += stream.bytes.len() as u64;
@@ -195,17 +231,25 @@ impl<'a> Session<'a> {
     }
 
     fn process_name(&self, pid: u32) -> String {
-        name_of(self.capture, |record_pid, tid| record_pid == Some(pid) && tid == Some(pid))
-            .unwrap_or_else(|| format!("process {pid}"))
+        name_of(self.capture, |record_pid, tid| {
+            record_pid == Some(pid) && tid == Some(pid)
+        })
+        .unwrap_or_else(|| format!("process {pid}"))
     }
 
     /// When the process began to run a new image.
     fn execs(&self, pid: u32) -> Vec<Picos> {
-        let times = self.capture.sideband.iter().filter_map(|entry| match entry.record {
-            Record::Comm { exec: true, .. } if entry.pid == Some(pid) => entry.time,
-            _ => None,
-        });
-        times.map(|time| Picos(time.saturating_sub(self.base.0).saturating_mul(1000))).collect()
+        let times = self
+            .capture
+            .sideband
+            .iter()
+            .filter_map(|entry| match entry.record {
+                Record::Comm { exec: true, .. } if entry.pid == Some(pid) => entry.time,
+                _ => None,
+            });
+        times
+            .map(|time| Picos(time.saturating_sub(self.base.0).saturating_mul(1000)))
+            .collect()
     }
 }
 
@@ -217,37 +261,65 @@ fn before_first_psb(bytes: u64) -> Loss {
         begin: Picos(0),
         end: Picos(0),
         ip: None,
-        reason: "the recording starts between two PSB packets; decoding starts at the first one".into(),
+        reason: "the recording starts between two PSB packets; decoding starts at the first one"
+            .into(),
     }
 }
 
 /// Puts a stream's pieces together; a single piece is not copied.
 fn assemble<'a>(capture: &'a Capture, stream: &AuxStream) -> Result<Stream<'a>, Error> {
-    let Owner::Thread { pid, tid } = stream.owner else { return Err(Error::PerCpu) };
+    let Owner::Thread { pid, tid } = stream.owner else {
+        return Err(Error::PerCpu);
+    };
     let pid = pid.unwrap_or(tid);
     let bytes = match stream.pieces.as_slice() {
         [piece] => Cow::Borrowed(capture.bytes(piece)),
-        pieces => Cow::Owned(pieces.iter().flat_map(|piece| capture.bytes(piece)).copied().collect()),
+        pieces => Cow::Owned(
+            pieces
+                .iter()
+                .flat_map(|piece| capture.bytes(piece))
+                .copied()
+                .collect(),
+        ),
     };
     let name = name_of(capture, |_, record_tid| record_tid == Some(tid))
         .unwrap_or_else(|| format!("thread {tid}"));
-    Ok(Stream { pid, tid, name, bytes })
+    Ok(Stream {
+        pid,
+        tid,
+        name,
+        bytes,
+    })
 }
 
 /// The last name given to a thread that `is` accepts.
 fn name_of(capture: &Capture, is: impl Fn(Option<u32>, Option<u32>) -> bool) -> Option<String> {
-    capture.sideband.iter().rev().find_map(|entry| match &entry.record {
-        Record::Comm { name, .. } if is(entry.pid, entry.tid) => Some(name.clone()),
-        _ => None,
-    })
+    capture
+        .sideband
+        .iter()
+        .rev()
+        .find_map(|entry| match &entry.record {
+            Record::Comm { name, .. } if is(entry.pid, entry.tid) => Some(name.clone()),
+            _ => None,
+        })
 }
 
 /// The earliest time that the capture knows.
 fn base_time(capture: &Capture, streams: &[Stream<'_>]) -> PerfTime {
-    let records = capture.sideband.iter().filter_map(|entry| entry.time).filter(|&time| time > 0);
-    let packets = streams.iter().filter_map(|stream| first_tsc(&stream.bytes)).map(|tsc| {
-        capture.clock.map_or(PerfTime(tsc.0), |clock| clock.to_perf(tsc)).0
-    });
+    let records = capture
+        .sideband
+        .iter()
+        .filter_map(|entry| entry.time)
+        .filter(|&time| time > 0);
+    let packets = streams
+        .iter()
+        .filter_map(|stream| first_tsc(&stream.bytes))
+        .map(|tsc| {
+            capture
+                .clock
+                .map_or(PerfTime(tsc.0), |clock| clock.to_perf(tsc))
+                .0
+        });
     PerfTime(records.chain(packets).min().unwrap_or(0))
 }
 
@@ -266,7 +338,14 @@ fn timeline(capture: &Capture) -> Timeline {
     for entry in &capture.sideband {
         let (pid, time) = (entry.pid.unwrap_or(0), PerfTime(entry.time.unwrap_or(0)));
         match &entry.record {
-            Record::Mmap2 { address, len, file_offset, executable: true, path, build_id } => {
+            Record::Mmap2 {
+                address,
+                len,
+                file_offset,
+                executable: true,
+                path,
+                build_id,
+            } => {
                 builder.map(
                     pid,
                     time,
@@ -280,12 +359,20 @@ fn timeline(capture: &Capture) -> Timeline {
                 );
             }
             Record::Comm { exec: true, .. } => builder.exec(pid, time),
-            Record::Fork { parent_pid, .. } if *parent_pid != pid => builder.fork(pid, *parent_pid, time),
+            Record::Fork { parent_pid, .. } if *parent_pid != pid => {
+                builder.fork(pid, *parent_pid, time)
+            }
             _ => {}
         }
     }
     for blob in capture.extra.iter().flat_map(|extra| &extra.code) {
-        builder.code(blob.pid, PerfTime(blob.time), blob.address, &blob.name, blob.bytes.clone());
+        builder.code(
+            blob.pid,
+            PerfTime(blob.time),
+            blob.address,
+            &blob.name,
+            blob.bytes.clone(),
+        );
     }
     builder.build()
 }

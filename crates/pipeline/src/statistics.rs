@@ -61,7 +61,8 @@ impl Statistics {
         self.slowest
             .iter()
             .map(|span| {
-                let (function, module) = self.names.get(&span.function).cloned().unwrap_or_default();
+                let (function, module) =
+                    self.names.get(&span.function).cloned().unwrap_or_default();
                 SlowCall {
                     function,
                     module,
@@ -74,7 +75,9 @@ impl Statistics {
     }
 
     fn consider(&mut self, span: &Span) {
-        let place = self.slowest.partition_point(|other| duration(other) >= duration(span));
+        let place = self
+            .slowest
+            .partition_point(|other| duration(other) >= duration(span));
         if place < KEPT {
             self.slowest.insert(place, *span);
             self.slowest.truncate(KEPT);
@@ -92,14 +95,20 @@ impl SpanSink for Statistics {
     }
 
     fn function(&mut self, function: &Function) -> Result<(), SinkError> {
-        self.names.insert(function.id, (function.name.clone(), function.module.clone()));
+        self.names.insert(
+            function.id,
+            (function.name.clone(), function.module.clone()),
+        );
         Ok(())
     }
 
     fn span(&mut self, span: &Span) -> Result<(), SinkError> {
         let longest_callee = self.callees.remove(&(span.track, span.depth)).unwrap_or(0);
         let took = duration(span).0;
-        let to_caller = self.callees.entry((span.track, span.depth - 1)).or_default();
+        let to_caller = self
+            .callees
+            .entry((span.track, span.depth - 1))
+            .or_default();
         *to_caller = (*to_caller).max(took);
         if span.flags.contains(SpanFlags::GAP) {
             return Ok(());

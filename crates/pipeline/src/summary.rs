@@ -35,7 +35,11 @@ pub struct Summary {
 
 impl Summary {
     pub(crate) fn add(&mut self, thread: &ptrail_stack::Summary) {
-        self.begin = if self.threads == 0 { thread.begin } else { self.begin.min(thread.begin) };
+        self.begin = if self.threads == 0 {
+            thread.begin
+        } else {
+            self.begin.min(thread.begin)
+        };
         self.end = self.end.max(thread.end);
         self.threads += 1;
         self.instructions += thread.instructions;

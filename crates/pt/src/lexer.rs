@@ -25,8 +25,9 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::opcode::{Block, Refused, decode, second, short_tnt};
-use crate::{CpuId, Errata, Packet, TraceOffset};
+use crate::frequent::frequent;
+use crate::opcode::{Block, Quirks, decode, first};
+use crate::{CpuId, Errata, IpBytes, IpPayload, Packet, Tnt, TraceOffset};
 
 /// The bytes of a PSB packet.
 pub(crate) const PSB: [u8; 16] = [
@@ -86,162 +87,177 @@ pub struct BadPacket {
 /// are no packet it gives one [`BadPacket`] and goes on at the next PSB.
 #[derive(Clone, Debug)]
 pub struct Lexer<'a> {
-    data: &'a [u8],
-    base: u64,
-    pos: usize,
-    /// Where the next PSB begins, or the end of the data: packets end here at the latest.
-    limit: usize,
+    /// From the position to the next PSB, or to the end of the data: packets end there at the
+    /// latest. Empty in a block (BBP to BEP), where bytes have other meanings.
+    body: &'a [u8],
+    /// The same inside a block.
+    blocked: &'a [u8],
+    /// What is behind: a PSB first, or nothing.
+    tail: &'a [u8],
+    /// Stream offset of the end of the data.
+    end: u64,
     block: Block,
-    errata: Errata,
+    quirks: Quirks,
 }
 
 impl<'a> Lexer<'a> {
     /// A lexer at the first byte of `data`, which is at `base` in its stream.
     #[must_use]
     pub fn new(data: &'a [u8], base: TraceOffset) -> Self {
-        let limit = find_psb(data, 0).unwrap_or(data.len());
+        let (body, tail) = data.split_at(find_psb(data, 0).unwrap_or(data.len()));
         Self {
-            data,
-            base: base.0,
-            pos: 0,
-            limit,
+            body,
+            blocked: &[],
+            tail,
+            end: base.0 + data.len() as u64,
             block: Block::None,
-            errata: Errata::default(),
+            quirks: Quirks::default(),
         }
     }
 
     /// Reads as this CPU's errata demand; without, or with `None`, as the SDM says.
     #[must_use]
     pub fn for_cpu(mut self, cpu: Option<CpuId>) -> Self {
-        self.errata = cpu.and_then(Errata::of).unwrap_or_default();
+        let errata = cpu.and_then(Errata::of).unwrap_or_default();
+        self.quirks = Quirks {
+            skd007: errata.skd007,
+            skz84: errata.skz84,
+        };
         self
     }
 
     /// Offset of the next packet in the stream.
+    #[inline(always)]
     #[must_use]
     pub fn offset(&self) -> TraceOffset {
-        TraceOffset(self.base + self.pos as u64)
+        let rest = self.body.len() + self.blocked.len() + self.tail.len();
+        TraceOffset(self.end - rest as u64)
     }
 
     /// Goes to the next PSB at or after the position and returns the number of bytes skipped;
     /// `None`, without moving, if there is none.
     pub fn seek_psb(&mut self) -> Option<u64> {
-        (self.limit < self.data.len()).then(|| self.skip_to_limit())
+        (!self.tail.is_empty()).then(|| self.skip())
     }
 
-    fn skip_to_limit(&mut self) -> u64 {
-        let skipped = self.limit - self.pos;
-        self.pos = self.limit;
+    #[inline]
+    fn skip(&mut self) -> u64 {
+        let skipped = self.body.len() + self.blocked.len();
+        self.body = &[];
+        self.blocked = &[];
         self.block = Block::None;
         skipped as u64
     }
 
-    #[inline]
-    fn take(&mut self, packet: Packet, len: usize) -> Lexed {
+    #[inline(always)]
+    fn take(&mut self, packet: Packet, len: usize) -> Option<Result<Lexed, BadPacket>> {
         let offset = self.offset();
-        self.pos += len;
-        Lexed {
+        self.body = &self.body[len..];
+        Some(Ok(Lexed {
             offset,
             len: len as u32,
             packet,
-        }
+        }))
     }
 
-    fn take_psb(&mut self) -> Lexed {
-        let end = self.pos + PSB.len();
-        self.limit = find_psb(self.data, end).unwrap_or(self.data.len());
-        self.block = Block::None;
-        self.take(Packet::Psb, PSB.len())
-    }
-
-    fn take_pads(&mut self) -> Lexed {
-        let longest = (self.limit - self.pos).min(u32::MAX as usize);
-        let bytes = &self.data[self.pos..self.pos + longest];
-        let words = bytes
-            .chunks_exact(8)
-            .take_while(|word| *word == [0; 8])
-            .count();
-        let tail = bytes[words * 8..]
-            .iter()
-            .take_while(|byte| **byte == 0)
-            .count();
-        let run = words * 8 + tail;
-        self.take(Packet::Pad { run: run as u32 }, run)
-    }
-
-    // Apart from `next`, so that a run of short TNTs stays in a small loop.
-    #[inline(never)]
-    fn take_other(&mut self) -> Result<Lexed, BadPacket> {
-        let rest = &self.data[self.pos..];
-        let room = self.limit - self.pos;
-        let decoded = match rest.first_chunk::<16>() {
-            Some(window) => decode(window, self.block),
-            None => {
-                let mut window = [0; 16];
-                window[..rest.len()].copy_from_slice(rest);
-                decode(&window, self.block)
-            }
-        };
-        let decoded = decoded.map(|(packet, len)| self.correct(packet, len, room));
-        match decoded {
-            Ok((packet, len)) if len <= room => {
-                self.block = self.block.after(&packet);
-                Ok(self.take(packet, len))
-            }
-            Ok(_) => Err(self.bad(true)),
-            Err(Refused { examined }) => Err(self.bad(examined > room)),
-        }
-    }
-
-    /// Applies the errata that change what a packet is.
     #[inline]
-    fn correct(&self, packet: Packet, len: usize, room: usize) -> (Packet, usize) {
-        match packet {
-            Packet::TmaInvalid(_) if self.errata.skz84 && len < room => (packet, len + 1),
-            // A two-byte CYC whose second byte begins an OVF, and the OVF's second byte. Two CYCs
-            // in a row occur only when the counter wraps, and the first is then longer.
-            Packet::Cyc(cycles)
-                if self.errata.skd007
-                    && len == 2
-                    && cycles >> 5 == 1
-                    && len < room
-                    && self.data[self.pos + len] == second::OVF =>
-            {
-                (Packet::Ovf, 3)
+    fn take_psb(&mut self) -> Option<Result<Lexed, BadPacket>> {
+        let len = PSB.len();
+        let end = find_psb(self.tail, len).unwrap_or(self.tail.len());
+        (self.body, self.tail) = self.tail.split_at(end);
+        self.block = Block::None;
+        self.take(Packet::Psb, len)
+    }
+
+    #[inline(always)]
+    fn take_other(&mut self) -> Option<Result<Lexed, BadPacket>> {
+        if self.block != Block::None {
+            self.body = std::mem::take(&mut self.blocked);
+        }
+        if self.body.is_empty() {
+            return if self.tail.is_empty() {
+                None
+            } else {
+                self.take_psb()
+            };
+        }
+        match decode(self.body, self.block, self.quirks) {
+            Ok((packet, len)) => {
+                let lexed = self.take(packet, len);
+                self.block = self.block.after(&packet);
+                if self.block != Block::None {
+                    self.blocked = std::mem::take(&mut self.body);
+                }
+                lexed
             }
-            _ => (packet, len),
+            Err(truncated) => Some(Err(BadPacket {
+                offset: self.offset(),
+                skipped: self.skip(),
+                truncated,
+            })),
         }
     }
 
-    #[cold]
-    fn bad(&mut self, truncated: bool) -> BadPacket {
-        let offset = self.offset();
-        BadPacket {
-            offset,
-            skipped: self.skip_to_limit(),
-            truncated,
+    #[inline(always)]
+    fn take_ip(
+        &mut self,
+        word: u64,
+        make: impl FnOnce(IpPayload) -> Packet,
+    ) -> Option<Result<Lexed, BadPacket>> {
+        let (bits, bytes) = FORMS[(word >> 5 & 7) as usize];
+        if bits == 64 {
+            return self.take_other();
         }
+        let value = (word >> 8) & !(u64::MAX << bits);
+        self.take(
+            make(IpPayload { bytes, value }),
+            1 + usize::from(bits / 8 & 7),
+        )
     }
 }
+
+/// By IPBytes: the length of the address in bits, and what it is; 64 where the word is too short
+/// or the field reserved.
+const FORMS: [(u8, IpBytes); 8] = [
+    (0, IpBytes::Suppressed),
+    (16, IpBytes::Update16),
+    (32, IpBytes::Update32),
+    (48, IpBytes::SignExtend48),
+    (48, IpBytes::Update48),
+    (64, IpBytes::Full),
+    (64, IpBytes::Full),
+    (64, IpBytes::Full),
+];
 
 impl Iterator for Lexer<'_> {
     type Item = Result<Lexed, BadPacket>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let byte = *self.data.get(self.pos)?;
-        if self.pos == self.limit {
-            return Some(Ok(self.take_psb()));
+        let Some(window) = self.body.first_chunk() else {
+            return self.take_other();
+        };
+        let word = u64::from_le_bytes(*window);
+        let byte = word as u8;
+        // Even, and neither PAD nor the first byte of an extended opcode.
+        let half = byte.rotate_right(1);
+        if half.wrapping_sub(2) < 0x7e {
+            return self.take(Packet::Tnt(Tnt::from_short_payload(half)), 1);
         }
-        if self.block == Block::None
-            && let Some(tnt) = short_tnt(byte)
-        {
-            return Some(Ok(self.take(Packet::Tnt(tnt), 1)));
+        match byte & 0x1f {
+            0 if word != 0 => {
+                let run = word.trailing_zeros() / 8;
+                self.take(Packet::Pad { run }, run as usize & 7)
+            }
+            first::TIP => self.take_ip(word, Packet::Tip),
+            first::TIP_PGE => self.take_ip(word, Packet::TipPge),
+            first::TIP_PGD => self.take_ip(word, Packet::TipPgd),
+            first::FUP => self.take_ip(word, Packet::Fup),
+            _ => match frequent(word, self.quirks) {
+                Some((packet, len)) => self.take(packet, len),
+                None => self.take_other(),
+            },
         }
-        if byte == 0 {
-            return Some(Ok(self.take_pads()));
-        }
-        Some(self.take_other())
     }
 }
 

@@ -18,6 +18,7 @@ mod conversion;
 mod crystal;
 mod encoder;
 mod errata;
+mod frequent;
 mod ip;
 mod ledger;
 mod lexer;

@@ -141,9 +141,68 @@ fn load(window: &[u8; 16], at: usize, len: usize) -> u64 {
     (all as u64) & (u64::MAX >> (64 - 8 * len))
 }
 
-/// The packet at the start of the window, and its length. PAD and PSB are the caller's.
-#[inline(always)]
-pub(crate) fn decode(window: &[u8; 16], block: Block) -> Decoded {
+/// What a CPU's errata change about packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Quirks {
+    pub(crate) skd007: bool,
+    pub(crate) skz84: bool,
+}
+
+/// The packet at the start of `body`, which is not empty, and its length; PSB is the caller's. If
+/// there is none: whether one was cut off.
+// Not inlined, so that the loop around it stays small.
+#[inline(never)]
+pub(crate) fn decode(body: &[u8], block: Block, quirks: Quirks) -> Result<(Packet, usize), bool> {
+    if body[0] == 0 {
+        return Ok(pads(body));
+    }
+    let mut padded = [0; 16];
+    let window = body.first_chunk::<16>().unwrap_or_else(|| {
+        padded[..body.len()].copy_from_slice(body);
+        &padded
+    });
+    match packet(window, block).map(|(packet, len)| correct(packet, len, body, quirks)) {
+        Ok((packet, len)) if len <= body.len() => Ok((packet, len)),
+        Ok(_) => Err(true),
+        Err(Refused { examined }) => Err(examined > body.len()),
+    }
+}
+
+fn pads(body: &[u8]) -> (Packet, usize) {
+    let body = &body[..body.len().min(u32::MAX as usize)];
+    let words = body
+        .chunks_exact(32)
+        .take_while(|word| **word == [0; 32])
+        .count();
+    let tail = body[words * 32..]
+        .iter()
+        .take_while(|byte| **byte == 0)
+        .count();
+    let run = words * 32 + tail;
+    (Packet::Pad { run: run as u32 }, run)
+}
+
+/// Applies the errata that change what a packet is.
+#[inline]
+fn correct(packet: Packet, len: usize, body: &[u8], quirks: Quirks) -> (Packet, usize) {
+    match packet {
+        Packet::TmaInvalid(_) if quirks.skz84 && len < body.len() => (packet, len + 1),
+        // A two-byte CYC whose second byte begins an OVF, and the OVF's second byte. Two CYCs in a
+        // row occur only when the counter wraps, and the first is then longer.
+        Packet::Cyc(cycles)
+            if quirks.skd007
+                && len == 2
+                && cycles >> 5 == 1
+                && body.get(len) == Some(&second::OVF) =>
+        {
+            (Packet::Ovf, 3)
+        }
+        _ => (packet, len),
+    }
+}
+
+/// The packet at the start of the window, and its length.
+fn packet(window: &[u8; 16], block: Block) -> Decoded {
     let byte = window[0];
     if byte & 7 == first::BIP && block != Block::None {
         let four_bytes = block == Block::Four;

@@ -81,7 +81,10 @@ impl<'a, 's> Builder<'a, 's> {
             execs: execs.into_iter().peekable(),
             pending: Vec::new(),
             before: 0,
-            anchor: Moment { at: Picos(0), instructions: 0 },
+            anchor: Moment {
+                at: Picos(0),
+                instructions: 0,
+            },
             connected: false,
             complete: false,
             first: None,
@@ -103,7 +106,10 @@ impl<'a, 's> Builder<'a, 's> {
     /// # Errors
     /// What the sink said when it could not take a span.
     pub fn finish(mut self) -> Result<Summary, SinkError> {
-        let end = Moment { at: self.anchor.at, instructions: self.before };
+        let end = Moment {
+            at: self.anchor.at,
+            instructions: self.before,
+        };
         self.settle(end);
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -123,7 +129,10 @@ impl<'a, 's> Builder<'a, 's> {
     fn wait(&mut self, instructions: u64, event: Event) {
         self.pending.push((self.before + instructions, event));
         if self.pending.len() >= PENDING_LIMIT {
-            let now = Moment { at: self.anchor.at, instructions: self.before + instructions };
+            let now = Moment {
+                at: self.anchor.at,
+                instructions: self.before + instructions,
+            };
             self.settle(now);
         }
     }
@@ -131,7 +140,10 @@ impl<'a, 's> Builder<'a, 's> {
     /// Gives the waiting events their times, between the last anchor and `now`, and applies them.
     fn settle(&mut self, now: Moment) {
         let from = self.anchor;
-        self.anchor = Moment { at: now.at.max(from.at), instructions: now.instructions };
+        self.anchor = Moment {
+            at: now.at.max(from.at),
+            instructions: now.instructions,
+        };
         let span = u128::from(self.anchor.at.0 - from.at.0);
         let count = u128::from(now.instructions.saturating_sub(from.instructions));
         for (instructions, event) in std::mem::take(&mut self.pending) {
@@ -174,13 +186,27 @@ impl<'a, 's> Builder<'a, 's> {
                 match edge.kind {
                     EdgeKind::Call => self.call(&edge, now),
                     EdgeKind::Return => self.ret(&edge, now),
-                    EdgeKind::Jump | EdgeKind::Conditional => self.jump(&edge, now, SpanFlags::empty()),
-                    EdgeKind::Far if self.frames.innermost(|f| f.return_to == Some(edge.to)).is_some() => {
+                    EdgeKind::Jump | EdgeKind::Conditional => {
+                        self.jump(&edge, now, SpanFlags::empty())
+                    }
+                    EdgeKind::Far
+                        if self
+                            .frames
+                            .innermost(|f| f.return_to == Some(edge.to))
+                            .is_some() =>
+                    {
                         self.ret(&edge, now)
                     }
                     EdgeKind::Far if self.stays(edge.to) => Ok(()),
-                    EdgeKind::Far => self.enter(edge.to, Some((edge.from, edge.next)), now, SpanFlags::empty()),
-                    EdgeKind::Async => self.enter(edge.to, Some((edge.from, edge.next)), now, SpanFlags::ASYNC),
+                    EdgeKind::Far => self.enter(
+                        edge.to,
+                        Some((edge.from, edge.next)),
+                        now,
+                        SpanFlags::empty(),
+                    ),
+                    EdgeKind::Async => {
+                        self.enter(edge.to, Some((edge.from, edge.next)), now, SpanFlags::ASYNC)
+                    }
                     EdgeKind::TsxAbort => self.jump(&edge, now, SpanFlags::ABORTED),
                 }
             }
@@ -201,7 +227,11 @@ impl<'a, 's> Builder<'a, 's> {
         self.connected = true;
         self.frames.restart(now);
         let place = self.place(ip)?;
-        let flags = if place.entry == Some(ip) { SpanFlags::empty() } else { SpanFlags::INFERRED };
+        let flags = if place.entry == Some(ip) {
+            SpanFlags::empty()
+        } else {
+            SpanFlags::INFERRED
+        };
         self.frames.push(Frame::new(Kind::Call, place, now, flags))
     }
 
@@ -232,9 +262,16 @@ impl<'a, 's> Builder<'a, 's> {
             .filter(|place| place.contains(edge.to) && place.entry != Some(edge.to));
         if let Some(place) = within {
             let frame = Frame::new(Kind::Hidden, place, now, SpanFlags::empty());
-            return self.frames.push(frame.called_from(edge.from, Some(edge.next)));
+            return self
+                .frames
+                .push(frame.called_from(edge.from, Some(edge.next)));
         }
-        self.enter(edge.to, Some((edge.from, edge.next)), now, SpanFlags::empty())
+        self.enter(
+            edge.to,
+            Some((edge.from, edge.next)),
+            now,
+            SpanFlags::empty(),
+        )
     }
 
     fn ret(&mut self, edge: &Edge, now: Moment) -> Result<(), SinkError> {
@@ -267,13 +304,19 @@ impl<'a, 's> Builder<'a, 's> {
 
     /// Whether the innermost frame is a signal handler itself, whose return address the kernel set.
     fn returns_from_handler(&self) -> bool {
-        let parent = self.frames.len().checked_sub(2).and_then(|index| self.frames.get(index));
+        let parent = self
+            .frames
+            .len()
+            .checked_sub(2)
+            .and_then(|index| self.frames.get(index));
         self.frames.top().is_some_and(|top| top.return_to.is_none())
             && parent.is_some_and(|parent| matches!(parent.kind, Kind::Signal(_)))
     }
 
     fn jump(&mut self, edge: &Edge, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
-        let Some(top) = self.frames.top() else { return self.start(edge.to, now) };
+        let Some(top) = self.frames.top() else {
+            return self.start(edge.to, now);
+        };
         if top.place.contains(edge.to) {
             return Ok(());
         }
@@ -288,7 +331,12 @@ impl<'a, 's> Builder<'a, 's> {
         }
         match self.landing(place.function) {
             Some(index) => self.land(index, place, now, flags | SpanFlags::UNWOUND),
-            None => self.replace(edge.from, place, now, flags | SpanFlags::TAIL_CALL | SpanFlags::GUESSED),
+            None => self.replace(
+                edge.from,
+                place,
+                now,
+                flags | SpanFlags::TAIL_CALL | SpanFlags::GUESSED,
+            ),
         }
     }
 
@@ -296,15 +344,24 @@ impl<'a, 's> Builder<'a, 's> {
     fn landing(&self, function: FunctionId) -> Option<usize> {
         let mut leaving = false;
         (0..self.frames.len()).rev().find(|&index| {
-            let Some(frame) = self.frames.get(index) else { return false };
-            let candidate = !leaving && frame.kind == Kind::Call && frame.place.function == function;
+            let Some(frame) = self.frames.get(index) else {
+                return false;
+            };
+            let candidate =
+                !leaving && frame.kind == Kind::Call && frame.place.function == function;
             leaving = self.names.resumes_unwinding(frame.place.function);
             candidate
         })
     }
 
     /// Ends the frames inside frame `index`; execution goes on there.
-    fn land(&mut self, index: usize, place: Place, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
+    fn land(
+        &mut self,
+        index: usize,
+        place: Place,
+        now: Moment,
+        flags: SpanFlags,
+    ) -> Result<(), SinkError> {
         while self.frames.len() > index + 1 {
             self.frames.pop(now, flags)?;
         }
@@ -320,9 +377,19 @@ impl<'a, 's> Builder<'a, 's> {
     }
 
     /// Tail call: the innermost frame ends, another takes over its return address.
-    fn replace(&mut self, from: Ip, place: Place, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
-        let return_to = self.frames.pop(now, SpanFlags::empty())?.and_then(|frame| frame.return_to);
-        self.frames.push(Frame::new(Kind::Call, place, now, flags).called_from(from, return_to))
+    fn replace(
+        &mut self,
+        from: Ip,
+        place: Place,
+        now: Moment,
+        flags: SpanFlags,
+    ) -> Result<(), SinkError> {
+        let return_to = self
+            .frames
+            .pop(now, SpanFlags::empty())?
+            .and_then(|frame| frame.return_to);
+        self.frames
+            .push(Frame::new(Kind::Call, place, now, flags).called_from(from, return_to))
     }
 
     /// Execution may have run from one function into the next without a branch.
@@ -342,7 +409,13 @@ impl<'a, 's> Builder<'a, 's> {
         }
     }
 
-    fn switched_off(&mut self, ip: Ip, next: Ip, cause: OffCause, now: Moment) -> Result<(), SinkError> {
+    fn switched_off(
+        &mut self,
+        ip: Ip,
+        next: Ip,
+        cause: OffCause,
+        now: Moment,
+    ) -> Result<(), SinkError> {
         self.fall_through(ip, now)?;
         let pseudo = match cause {
             OffCause::Syscall => Pseudo::Syscall,
@@ -350,16 +423,29 @@ impl<'a, 's> Builder<'a, 's> {
             OffCause::FarTransfer | OffCause::Filter => Pseudo::Untraced,
         };
         let function = self.names.pseudo(pseudo, self.frames.sink)?;
-        let place = Place { function, entry: None, range: (ip, ip) };
-        let kind = Kind::Gap { from: ip, resume: next };
-        self.frames.push(Frame::new(kind, place, now, SpanFlags::GAP))
+        let place = Place {
+            function,
+            entry: None,
+            range: (ip, ip),
+        };
+        let kind = Kind::Gap {
+            from: ip,
+            resume: next,
+        };
+        self.frames
+            .push(Frame::new(kind, place, now, SpanFlags::GAP))
     }
 
     fn switched_on(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
         if self.execs.next_if(|&at| at <= now.at).is_some() {
             if self.connected {
                 let (track, at, text) = (self.track, now.at, "exec".to_string());
-                self.frames.sink.point(&Point { track, at, kind: PointKind::Exec, text })?;
+                self.frames.sink.point(&Point {
+                    track,
+                    at,
+                    kind: PointKind::Exec,
+                    text,
+                })?;
             }
             self.frames.pop_all(now, SpanFlags::empty())?;
             self.connected = false;
@@ -375,13 +461,16 @@ impl<'a, 's> Builder<'a, 's> {
         if !self.connected {
             return self.start(ip, now);
         }
-        let Some((from, resume)) = gap else { return Ok(()) };
+        let Some((from, resume)) = gap else {
+            return Ok(());
+        };
         // A system call that goes on, is made again, or an interrupt that returned.
         if ip == resume || ip == from {
             return Ok(());
         }
-        if let Some(index) =
-            self.frames.innermost(|frame| matches!(frame.kind, Kind::Signal(at) if at.contains(&ip)))
+        if let Some(index) = self
+            .frames
+            .innermost(|frame| matches!(frame.kind, Kind::Signal(at) if at.contains(&ip)))
         {
             return self.frames.pop_to(index, now, SpanFlags::empty());
         }
@@ -396,10 +485,24 @@ impl<'a, 's> Builder<'a, 's> {
     }
 
     /// The kernel entered a signal handler.
-    fn deliver_signal(&mut self, handler: Ip, resume: [Ip; 2], now: Moment) -> Result<(), SinkError> {
+    fn deliver_signal(
+        &mut self,
+        handler: Ip,
+        resume: [Ip; 2],
+        now: Moment,
+    ) -> Result<(), SinkError> {
         let function = self.names.pseudo(Pseudo::Signal, self.frames.sink)?;
-        let place = Place { function, entry: None, range: (resume[0], resume[0]) };
-        self.frames.push(Frame::new(Kind::Signal(resume), place, now, SpanFlags::ASYNC))?;
+        let place = Place {
+            function,
+            entry: None,
+            range: (resume[0], resume[0]),
+        };
+        self.frames.push(Frame::new(
+            Kind::Signal(resume),
+            place,
+            now,
+            SpanFlags::ASYNC,
+        ))?;
         self.enter(handler, None, now, SpanFlags::ASYNC)
     }
 
@@ -433,7 +536,10 @@ impl Sink for Builder<'_, '_> {
     }
 
     fn anchor(&mut self, instructions: u64, time: Time) {
-        self.settle(Moment { at: time.at, instructions: self.before + instructions });
+        self.settle(Moment {
+            at: time.at,
+            instructions: self.before + instructions,
+        });
     }
 
     fn loss(&mut self, loss: Loss, broken: bool, instructions: u64) {

@@ -48,7 +48,16 @@ pub(crate) struct Frame {
 
 impl Frame {
     pub(crate) fn new(kind: Kind, place: Place, begin: Moment, flags: SpanFlags) -> Self {
-        Self { kind, place, begin, return_to: None, call_site: None, flags, depth: 0, called: 0 }
+        Self {
+            kind,
+            place,
+            begin,
+            return_to: None,
+            call_site: None,
+            flags,
+            depth: 0,
+            called: 0,
+        }
     }
 
     pub(crate) fn called_from(mut self, call_site: Ip, return_to: Option<Ip>) -> Self {
@@ -73,8 +82,19 @@ pub(crate) struct Frames<'s> {
 
 impl<'s> Frames<'s> {
     pub(crate) fn new(sink: &'s mut dyn SpanSink, track: TrackId) -> Self {
-        let base = Moment { at: Picos(0), instructions: 0 };
-        Self { sink, track, frames: Vec::new(), base_depth: 0, base, deepest: 0, spans: 0 }
+        let base = Moment {
+            at: Picos(0),
+            instructions: 0,
+        };
+        Self {
+            sink,
+            track,
+            frames: Vec::new(),
+            base_depth: 0,
+            base,
+            deepest: 0,
+            spans: 0,
+        }
     }
 
     pub(crate) fn top(&self) -> Option<&Frame> {
@@ -128,9 +148,17 @@ impl<'s> Frames<'s> {
     /// A caller shows itself that was entered before this part began: it becomes the outermost
     /// frame, from the part's beginning on.
     pub(crate) fn push_late(&mut self, place: Place, now: Moment) {
-        debug_assert!(self.frames.is_empty(), "a late caller is found when all it called are gone");
+        debug_assert!(
+            self.frames.is_empty(),
+            "a late caller is found when all it called are gone"
+        );
         self.base_depth -= 1;
-        let mut frame = Frame::new(Kind::Call, place, self.base, SpanFlags::INFERRED | SpanFlags::LATE);
+        let mut frame = Frame::new(
+            Kind::Call,
+            place,
+            self.base,
+            SpanFlags::INFERRED | SpanFlags::LATE,
+        );
         frame.depth = self.base_depth;
         frame.called = now.instructions - self.base.instructions;
         self.frames.push(frame);
@@ -138,8 +166,14 @@ impl<'s> Frames<'s> {
     }
 
     /// Leaves the innermost frame.
-    pub(crate) fn pop(&mut self, now: Moment, flags: SpanFlags) -> Result<Option<Frame>, SinkError> {
-        let Some(frame) = self.frames.pop() else { return Ok(None) };
+    pub(crate) fn pop(
+        &mut self,
+        now: Moment,
+        flags: SpanFlags,
+    ) -> Result<Option<Frame>, SinkError> {
+        let Some(frame) = self.frames.pop() else {
+            return Ok(None);
+        };
         let instructions = now.instructions - frame.begin.instructions;
         let hidden = frame.kind == Kind::Hidden;
         if let Some(parent) = self.frames.last_mut() {
@@ -164,7 +198,12 @@ impl<'s> Frames<'s> {
     }
 
     /// Leaves frames until `len` are left; all but the outermost of them get `flags`.
-    pub(crate) fn pop_to(&mut self, len: usize, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
+    pub(crate) fn pop_to(
+        &mut self,
+        len: usize,
+        now: Moment,
+        flags: SpanFlags,
+    ) -> Result<(), SinkError> {
         while self.frames.len() > len {
             let last = self.frames.len() == len + 1;
             self.pop(now, if last { SpanFlags::empty() } else { flags })?;

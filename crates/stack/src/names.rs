@@ -60,7 +60,11 @@ pub(crate) struct Names<'a> {
 
 impl<'a> Names<'a> {
     pub(crate) fn new(timeline: &'a Timeline) -> Self {
-        Self { timeline, ids: HashMap::new(), resumers: Vec::new() }
+        Self {
+            timeline,
+            ids: HashMap::new(),
+            resumers: Vec::new(),
+        }
     }
 
     /// The function at an address.
@@ -72,7 +76,11 @@ impl<'a> Names<'a> {
     ) -> Result<Place, SinkError> {
         let Some(hit) = space.function(ip) else {
             let function = self.pseudo(Pseudo::Unknown, sink)?;
-            return Ok(Place { function, entry: None, range: (ip, ip.offset(1)) });
+            return Ok(Place {
+                function,
+                entry: None,
+                range: (ip, ip.offset(1)),
+            });
         };
         let key = Key::Image(hit.id, hit.entry);
         let function = match self.ids.get(&key) {
@@ -93,18 +101,32 @@ impl<'a> Names<'a> {
                 id
             }
         };
-        Ok(Place { function, entry: Some(hit.entry), range: (hit.start, hit.end) })
+        Ok(Place {
+            function,
+            entry: Some(hit.entry),
+            range: (hit.start, hit.end),
+        })
     }
 
     /// A pseudo-function.
-    pub(crate) fn pseudo(&mut self, pseudo: Pseudo, sink: &mut dyn SpanSink) -> Result<FunctionId, SinkError> {
+    pub(crate) fn pseudo(
+        &mut self,
+        pseudo: Pseudo,
+        sink: &mut dyn SpanSink,
+    ) -> Result<FunctionId, SinkError> {
         let key = Key::Pseudo(pseudo);
         if let Some(&id) = self.ids.get(&key) {
             return Ok(id);
         }
         let id = self.add(key);
         let name = pseudo.name().to_string();
-        sink.function(&Function { id, name, mangled: None, module: String::new(), address: Ip(0) })?;
+        sink.function(&Function {
+            id,
+            name,
+            mangled: None,
+            module: String::new(),
+            address: Ip(0),
+        })?;
         Ok(id)
     }
 
@@ -114,7 +136,9 @@ impl<'a> Names<'a> {
     }
 
     fn add(&mut self, key: Key) -> FunctionId {
-        let id = FunctionId(u32::try_from(self.ids.len()).expect("fewer than 2^32 functions fit in memory"));
+        let id = FunctionId(
+            u32::try_from(self.ids.len()).expect("fewer than 2^32 functions fit in memory"),
+        );
         self.ids.insert(key, id);
         id
     }

@@ -22,6 +22,7 @@ mod model;
 mod sink;
 
 pub use model::{
-    Function, FunctionId, Opened, Point, PointKind, Recording, Source, Span, SpanFlags, Track, TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, PointKind, Recording, Source, Span, SpanFlags, Track,
+    TrackId, TrackKind,
 };
 pub use sink::{Fanout, SinkError, SpanSink};

@@ -118,7 +118,10 @@ impl SpanFlags {
             (SpanFlags::GAP, "gap"),
             (SpanFlags::TAIL_CALL, "tail-call"),
         ];
-        NAMES.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| name)
+        NAMES
+            .into_iter()
+            .filter(move |(flag, _)| self.contains(*flag))
+            .map(|(_, name)| name)
     }
 }
 

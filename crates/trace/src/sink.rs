@@ -87,7 +87,10 @@ impl<'a> Fanout<'a> {
         self.sinks.push(sink);
     }
 
-    fn each(&mut self, mut call: impl FnMut(&mut dyn SpanSink) -> Result<(), SinkError>) -> Result<(), SinkError> {
+    fn each(
+        &mut self,
+        mut call: impl FnMut(&mut dyn SpanSink) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
         self.sinks.iter_mut().try_for_each(|sink| call(*sink))
     }
 }

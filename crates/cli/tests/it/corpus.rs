@@ -28,14 +28,22 @@ programs! {
 #[test]
 fn every_program_of_the_corpus_has_its_test() {
     let corpus = Corpus::load().unwrap();
-    let mut listed: Vec<_> = corpus.programs().iter().map(|program| program.name.as_str()).collect();
+    let mut listed: Vec<_> = corpus
+        .programs()
+        .iter()
+        .map(|program| program.name.as_str())
+        .collect();
     listed.sort_unstable();
     assert_eq!(NAMES, listed);
 }
 
 fn check(name: &str) {
     let corpus = Corpus::load().unwrap();
-    let program = corpus.programs().iter().find(|program| program.name == name).unwrap();
+    let program = corpus
+        .programs()
+        .iter()
+        .find(|program| program.name == name)
+        .unwrap();
     let mut faults = Vec::new();
     for (number, variant) in program.variants.iter().enumerate() {
         let executable = corpus.build(program, variant).unwrap();
@@ -51,7 +59,11 @@ fn check(name: &str) {
             found.extend(check_viewer(&recorded, &spans));
         }
         found.truncate(10);
-        faults.extend(found.into_iter().map(|fault| format!("{name}/{}: {fault}", variant.name)));
+        faults.extend(
+            found
+                .into_iter()
+                .map(|fault| format!("{name}/{}: {fault}", variant.name)),
+        );
     }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
@@ -59,20 +71,33 @@ fn check(name: &str) {
 /// The program ran as always; decoded == executed, for ptrail and for perf.
 fn check_recording(program: &Program, recorded: &Recorded) -> Vec<String> {
     let mut faults = Vec::new();
-    let native = Outcome { exit: recorded.outcome.exit, stdout: recorded.outcome.stdout.clone() };
+    let native = Outcome {
+        exit: recorded.outcome.exit,
+        stdout: recorded.outcome.stdout.clone(),
+    };
     let expected = passed_through(program.exit);
     if native.exit != expected {
         faults.push(format!("ended with {:?}, not {expected:?}", native.exit));
     }
-    if let Err(error) = program.check(&Outcome { exit: program.exit, ..native }) {
+    if let Err(error) = program.check(&Outcome {
+        exit: program.exit,
+        ..native
+    }) {
         faults.push(format!("{error:#}"));
     }
     let capture = recorded.capture();
     let digest = &dump(&capture, &["--instructions", "--digest"])[0];
-    let decoded = (digest["instructions"].as_u64(), digest["ip_fnv1a64"].as_str(), digest["losses"].as_u64());
+    let decoded = (
+        digest["instructions"].as_u64(),
+        digest["ip_fnv1a64"].as_str(),
+        digest["losses"].as_u64(),
+    );
     let executed = fnv1a64(&recorded.truth);
     if decoded != (Some(recorded.truth.len() as u64), Some(&executed), Some(0)) {
-        faults.push(format!("decoded {decoded:?}, executed {} {executed}", recorded.truth.len()));
+        faults.push(format!(
+            "decoded {decoded:?}, executed {} {executed}",
+            recorded.truth.len()
+        ));
     }
     // perf has no place in which to look for code that stands in no file.
     if program.has_limit("code-changes") {
@@ -80,30 +105,63 @@ fn check_recording(program: &Program, recorded: &Recorded) -> Vec<String> {
     }
     let (perf_ips, perf_errors) = perf::instructions(&capture);
     if let Some(error) = perf_errors.first() {
-        faults.push(format!("perf met {} errors, the first: {error}", perf_errors.len()));
+        faults.push(format!(
+            "perf met {} errors, the first: {error}",
+            perf_errors.len()
+        ));
     }
-    faults.extend(first_difference("perf's instruction", &perf_ips, &recorded.truth));
-    faults.extend(first_difference("perf's branch", &perf::branches(&capture), &branches(recorded)));
+    faults.extend(first_difference(
+        "perf's instruction",
+        &perf_ips,
+        &recorded.truth,
+    ));
+    faults.extend(first_difference(
+        "perf's branch",
+        &perf::branches(&capture),
+        &branches(recorded),
+    ));
     faults
 }
 
 fn branches(recorded: &Recorded) -> Vec<(u64, u64)> {
     let lines = dump(&recorded.capture(), &["--branches"]);
     let address = |value: &serde_json::Value| {
-        value.as_str().map_or(0, |hex| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap())
+        value.as_str().map_or(0, |hex| {
+            u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap()
+        })
     };
-    lines.iter().map(|line| (address(&line["from"]), address(&line["to"]))).collect()
+    lines
+        .iter()
+        .map(|line| (address(&line["from"]), address(&line["to"])))
+        .collect()
 }
 
 fn first_difference<T: PartialEq + Debug>(what: &str, seen: &[T], truth: &[T]) -> Option<String> {
-    let common = seen.iter().zip(truth).position(|(seen, truth)| seen != truth);
+    let common = seen
+        .iter()
+        .zip(truth)
+        .position(|(seen, truth)| seen != truth);
     let index = common.or((seen.len() != truth.len()).then_some(seen.len().min(truth.len())))?;
-    let show = |list: &[T]| list.get(index).map_or("none".to_string(), |item| format!("{item:x?}"));
-    Some(format!("{what} {index} is {}, ours {} ({} of {})", show(seen), show(truth), seen.len(), truth.len()))
+    let show = |list: &[T]| {
+        list.get(index)
+            .map_or("none".to_string(), |item| format!("{item:x?}"))
+    };
+    Some(format!(
+        "{what} {index} is {}, ours {} ({} of {})",
+        show(seen),
+        show(truth),
+        seen.len(),
+        truth.len()
+    ))
 }
 
 /// The spans hold the calls that the program is known to make.
-fn check_calls(program: &Program, variant: &Variant, outcome: &Outcome, spans: &Spans) -> Vec<String> {
+fn check_calls(
+    program: &Program,
+    variant: &Variant,
+    outcome: &Outcome,
+    spans: &Spans,
+) -> Vec<String> {
     if variant.stripped {
         return Vec::new();
     }
@@ -112,7 +170,10 @@ fn check_calls(program: &Program, variant: &Variant, outcome: &Outcome, spans: &
     for call in program.calls.iter().chain(&counted) {
         let count = spans.count(&call.function);
         if count as u64 != call.count {
-            faults.push(format!("{} calls of {}, not {}", count, call.function, call.count));
+            faults.push(format!(
+                "{} calls of {}, not {}",
+                count, call.function, call.count
+            ));
         }
     }
     for (parent, child) in program.nesting(variant) {
@@ -133,7 +194,10 @@ fn check_calls(program: &Program, variant: &Variant, outcome: &Outcome, spans: &
 
 /// Perfetto shows the spans that the dump has.
 fn check_viewer(recorded: &Recorded, spans: &Spans) -> Vec<String> {
-    let mut faults: Vec<_> = viewer::complaints(&recorded.timeline()).iter().map(ToString::to_string).collect();
+    let mut faults: Vec<_> = viewer::complaints(&recorded.timeline())
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let mut shown = viewer::slices(&recorded.timeline());
     let base = shown.iter().map(|slice| slice.1).min().unwrap_or(0);
     let first = spans.all.iter().map(|span| span.begin).min().unwrap_or(0);
@@ -144,7 +208,13 @@ fn check_viewer(recorded: &Recorded, spans: &Spans) -> Vec<String> {
         .iter()
         // Deeper levels than a Perfetto track can show are on tracks of their own.
         .filter(|span| span.depth < 384)
-        .map(|span| (span.function.clone(), begin(span.begin) + base, begin(span.end) - begin(span.begin)))
+        .map(|span| {
+            (
+                span.function.clone(),
+                begin(span.begin) + base,
+                begin(span.end) - begin(span.begin),
+            )
+        })
         .collect();
     shown.sort();
     dumped.sort();

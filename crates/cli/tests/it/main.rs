@@ -4,7 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod corpus;
+mod endings;
+mod everyday;
+mod options;
 mod perf;
 mod recorded;
+mod refusals;
 mod spans;
 mod viewer;

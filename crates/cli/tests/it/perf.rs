@@ -16,7 +16,10 @@ fn script(capture: &Path, options: &[&str]) -> String {
         .output()
         .expect("perf runs; tools/setup.sh installs it");
     let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "perf script {options:?}: {messages}");
+    assert!(
+        output.status.success(),
+        "perf script {options:?}: {messages}"
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 

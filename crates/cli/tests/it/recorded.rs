@@ -24,19 +24,39 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// Records `program` (an executable and its arguments) with further options of `ptrail run`.
-    pub(crate) fn new<A: AsRef<std::ffi::OsStr>>(options: &[&str], program: &[A], stdin: &str) -> Self {
+    pub(crate) fn new<A: AsRef<std::ffi::OsStr>>(
+        options: &[&str],
+        program: &[A],
+        stdin: &str,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let mut command = ptrail();
         command.arg("run").args(options);
-        command.arg("-o").arg(file("trace.pftrace")).arg("--keep-capture").arg(file("perf.data"));
-        command.arg("--truth").arg(file("truth")).arg("--").args(program);
+        command
+            .arg("-o")
+            .arg(file("trace.pftrace"))
+            .arg("--keep-capture")
+            .arg(file("perf.data"));
+        command
+            .arg("--truth")
+            .arg(file("truth"))
+            .arg("--")
+            .args(program);
         command.stderr(std::fs::File::create(file("messages")).unwrap());
         let outcome = Outcome::of_command(&mut command, stdin).unwrap();
         let messages = std::fs::read_to_string(file("messages")).unwrap();
         let bytes = std::fs::read(file("truth")).unwrap_or_default();
-        let truth = bytes.chunks_exact(8).map(|ip| u64::from_le_bytes(ip.try_into().unwrap())).collect();
-        Self { folder, outcome, messages, truth }
+        let truth = bytes
+            .chunks_exact(8)
+            .map(|ip| u64::from_le_bytes(ip.try_into().unwrap()))
+            .collect();
+        Self {
+            folder,
+            outcome,
+            messages,
+            truth,
+        }
     }
 
     pub(crate) fn capture(&self) -> PathBuf {
@@ -58,11 +78,19 @@ pub(crate) fn passed_through(exit: Exit) -> Exit {
 
 /// Runs `ptrail dump` and returns its JSON lines.
 pub(crate) fn dump(capture: &Path, what: &[&str]) -> Vec<Value> {
-    let output = ptrail().arg("dump").arg(capture).args(what).arg("--json").output().unwrap();
+    let output = ptrail()
+        .arg("dump")
+        .arg(capture)
+        .args(what)
+        .arg("--json")
+        .output()
+        .unwrap();
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "ptrail dump {what:?}: {messages}");
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// FNV-1a 64 over addresses, each as 8 little-endian bytes.

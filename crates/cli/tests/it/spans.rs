@@ -39,14 +39,22 @@ pub(crate) struct Spans {
 
 impl Spans {
     pub(crate) fn from_dump(lines: &[Value]) -> Self {
-        let (losses, spans): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.get("loss").is_some());
+        let (losses, spans): (Vec<_>, Vec<_>) =
+            lines.iter().partition(|line| line.get("loss").is_some());
         let all: Vec<_> = spans.into_iter().map(parse).collect();
         let parents = parents(&all);
-        Self { all, parents, losses: losses.into_iter().cloned().collect() }
+        Self {
+            all,
+            parents,
+            losses: losses.into_iter().cloned().collect(),
+        }
     }
 
     pub(crate) fn count(&self, function: &str) -> usize {
-        self.all.iter().filter(|span| span.function == function).count()
+        self.all
+            .iter()
+            .filter(|span| span.function == function)
+            .count()
     }
 
     /// All spans around span `index`, innermost first.
@@ -57,9 +65,13 @@ impl Spans {
 
     /// Whether a call of `child` comes directly from `parent`.
     pub(crate) fn nests(&self, parent: &str, child: &str) -> bool {
-        (0..self.all.len()).filter(|&index| self.all[index].function == child).any(|index| {
-            self.around(index).find(|span| !span.is_between()).is_some_and(|span| span.function == parent)
-        })
+        (0..self.all.len())
+            .filter(|&index| self.all[index].function == child)
+            .any(|index| {
+                self.around(index)
+                    .find(|span| !span.is_between())
+                    .is_some_and(|span| span.function == parent)
+            })
     }
 
     /// Whether every call of `inner` happens inside a call of `outer`.
@@ -78,7 +90,10 @@ impl Spans {
                 faults.push(format!("ends before it begins: {span:?}"));
             }
             if span.instructions != span.self_instructions + inner[index] {
-                faults.push(format!("instructions don't add up: {span:?}, {} in calls", inner[index]));
+                faults.push(format!(
+                    "instructions don't add up: {span:?}, {} in calls",
+                    inner[index]
+                ));
             }
             match self.parents[index].map(|parent| (parent, &self.all[parent])) {
                 Some((number, parent)) => {
@@ -108,7 +123,10 @@ fn parse(line: &Value) -> Span {
         depth: line["depth"].as_i64().unwrap(),
         instructions: number("instructions"),
         self_instructions: number("self_instructions"),
-        flags: flags.iter().map(|flag| flag.as_str().unwrap().to_string()).collect(),
+        flags: flags
+            .iter()
+            .map(|flag| flag.as_str().unwrap().to_string())
+            .collect(),
     }
 }
 
@@ -118,10 +136,16 @@ fn parents(all: &[Span]) -> Vec<Option<usize>> {
     let mut parents = vec![None; all.len()];
     let mut waiting: BTreeMap<(u64, i64), Vec<usize>> = BTreeMap::new();
     for (index, span) in all.iter().enumerate() {
-        for child in waiting.remove(&(span.track, span.depth + 1)).unwrap_or_default() {
+        for child in waiting
+            .remove(&(span.track, span.depth + 1))
+            .unwrap_or_default()
+        {
             parents[child] = Some(index);
         }
-        waiting.entry((span.track, span.depth)).or_default().push(index);
+        waiting
+            .entry((span.track, span.depth))
+            .or_default()
+            .push(index);
     }
     parents
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 /// Opens a timeline and returns the rows of a query.
 pub(crate) fn query(file: &Path, sql: &str) -> Vec<Value> {
     let workspace = xtask::workspace_root();
-    let consumers =
-        std::env::var_os("PTRAIL_CONSUMERS").map_or_else(|| workspace.join("target/consumers"), PathBuf::from);
+    let consumers = std::env::var_os("PTRAIL_CONSUMERS")
+        .map_or_else(|| workspace.join("target/consumers"), PathBuf::from);
     let output = Command::new("node")
         .arg(workspace.join("tools/consumers/trace_processor.cjs"))
         .arg(file)
@@ -18,14 +18,22 @@ pub(crate) fn query(file: &Path, sql: &str) -> Vec<Value> {
         .output()
         .expect("node runs; tools/setup.sh installs it");
     let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "trace processor (tools/setup.sh installs it): {messages}");
+    assert!(
+        output.status.success(),
+        "trace processor (tools/setup.sh installs it): {messages}"
+    );
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["row"].take()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["row"].take())
+        .collect()
 }
 
 /// What the trace processor found wrong with a file.
 pub(crate) fn complaints(file: &Path) -> Vec<Value> {
-    query(file, "select name, value from stats where severity in ('error', 'data_loss') and value != 0")
+    query(
+        file,
+        "select name, value from stats where severity in ('error', 'data_loss') and value != 0",
+    )
 }
 
 /// Name, begin (ns), duration (ns) of all slices on threads' own tracks, in the order of their ends.
@@ -36,7 +44,11 @@ pub(crate) fn slices(file: &Path) -> Vec<(String, i64, i64)> {
     rows.iter()
         .map(|row| {
             let name = row["name"].as_str().unwrap_or_default().to_string();
-            (name, row["ts"].as_i64().unwrap(), row["dur"].as_i64().unwrap())
+            (
+                name,
+                row["ts"].as_i64().unwrap(),
+                row["dur"].as_i64().unwrap(),
+            )
         })
         .collect()
 }

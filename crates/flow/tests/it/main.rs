@@ -1,0 +1,13 @@
+//! Tests of the flow decoder against hand-written expectations, a model, and libipt's own suite.
+
+mod branches;
+mod events;
+mod libipt;
+mod libipt_table;
+mod losses;
+mod mappings;
+mod model;
+mod program;
+mod properties;
+mod segments;
+mod testdata;
