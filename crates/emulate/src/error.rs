@@ -63,7 +63,7 @@ pub enum Error {
         cure: String,
     },
     /// A system call that should not fail did.
-    #[error("{what}: {source}")]
+    #[error("cannot {what}: {source}")]
     System {
         /// What was tried.
         what: &'static str,
@@ -89,5 +89,9 @@ impl Error {
             what,
             source: errno.into(),
         }
+    }
+
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
     }
 }

@@ -249,7 +249,7 @@ impl Front {
 
 /// How many MTC periods the crystal clock has counted.
 fn mtc_tick(now: Tsc) -> u64 {
-    now.0 / TICKS_PER_CRYSTAL >> MTC_FREQ
+    (now.0 / TICKS_PER_CRYSTAL) >> MTC_FREQ
 }
 
 /// The payload of TMA: crystal clock, and TSC ticks since its last tick.

@@ -52,7 +52,8 @@ impl Guard {
             // Without SA_RESTART, so that a wait ends when a signal comes.
             let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
             // SAFETY: the handlers only use atomics, kill(2) and setitimer(2).
-            let old = unsafe { sigaction(signal, &action) }.map_err(Error::system("sigaction"))?;
+            let old =
+                unsafe { sigaction(signal, &action) }.map_err(Error::system("catch signals"))?;
             guard.old.push((signal, old));
         }
         Ok(guard)
@@ -64,8 +65,8 @@ impl Guard {
     }
 
     /// The program is about to get this signal.
-    pub(crate) fn arrived(&self, signal: Signal) {
-        if matches!(signal, Signal::SIGINT | Signal::SIGTERM) {
+    pub(crate) fn arrived(&self, signal: i32) {
+        if matches!(signal, libc::SIGINT | libc::SIGTERM) {
             ARRIVED.store(true, Ordering::SeqCst);
         }
     }

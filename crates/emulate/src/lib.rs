@@ -18,6 +18,7 @@ mod front;
 mod interrupt;
 mod maps;
 mod program;
+mod ptrace;
 mod recording;
 mod step;
 mod tracee;

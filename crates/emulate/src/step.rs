@@ -18,12 +18,11 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sys::signal::Signal;
-use nix::sys::wait::WaitStatus;
-use nix::unistd::Pid;
 use ptrail_flow::{Class, FarKind, Instruction};
 use ptrail_pt::Ip;
 
 use crate::interrupt::Guard;
+use crate::ptrace::Stop;
 use crate::recording::Recording;
 use crate::tracee::Tracee;
 use crate::{Error, Program, Settings};
@@ -111,7 +110,8 @@ enum Expect {
 }
 
 enum Next {
-    Step(Option<Signal>),
+    /// Go on, and take this signal first (0: none).
+    Step(i32),
     Listen,
     Ended(End),
 }
@@ -145,7 +145,7 @@ impl Engine {
 
     fn run(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
         let begin = Instant::now();
-        let mut next = Next::Step(None);
+        let mut next = Next::Step(0);
         let mut shown = 0;
         let end = loop {
             let instruction = self.instruction();
@@ -154,17 +154,16 @@ impl Engine {
             }
             match next {
                 Next::Step(signal) => self.tracee.step(signal)?,
-                Next::Listen => self.tracee.listen(),
+                Next::Listen => self.tracee.listen()?,
                 Next::Ended(end) => break end,
             }
-            let Some(status) = self.wait()? else {
+            let Some(stop) = self.wait()? else {
                 return self.stop_running();
             };
-            let gone = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
-            if self.guard.must_stop() && !gone {
-                return self.stop_stopped(status);
+            if self.guard.must_stop() && !stop.is_end() {
+                return self.stop_stopped(stop);
             }
-            next = self.stopped(status, instruction)?;
+            next = self.stopped(stop, instruction)?;
             if self.recording.instructions >= shown + PROGRESS_STEPS {
                 shown = self.recording.instructions;
                 let elapsed = begin.elapsed();
@@ -180,10 +179,10 @@ impl Engine {
     }
 
     /// Waits for the next stop; `None` if the recording is to be stopped first.
-    fn wait(&self) -> Result<Option<WaitStatus>, Error> {
+    fn wait(&self) -> Result<Option<Stop>, Error> {
         loop {
-            if let Some(status) = self.tracee.wait()? {
-                return Ok(Some(status));
+            if let Some(stop) = self.tracee.wait()? {
+                return Ok(Some(stop));
             }
             if self.guard.must_stop() {
                 return Ok(None);
@@ -198,23 +197,23 @@ impl Engine {
 
     // ---- stops ----
 
-    fn stopped(
-        &mut self,
-        status: WaitStatus,
-        instruction: Option<Instruction>,
-    ) -> Result<Next, Error> {
-        match status {
-            WaitStatus::Exited(_, status) => self.gone(instruction, End::Exited(status)),
-            WaitStatus::Signaled(_, signal, _) => {
-                self.gone(instruction, End::Killed(signal as i32))
-            }
-            WaitStatus::PtraceEvent(_, signal, event) => self.event(signal, event, instruction),
-            WaitStatus::Stopped(_, Signal::SIGTRAP) => self.trap(instruction),
-            WaitStatus::Stopped(_, signal) => {
+    fn stopped(&mut self, stop: Stop, instruction: Option<Instruction>) -> Result<Next, Error> {
+        match stop {
+            Stop::Exited(status) => self.gone(instruction, End::Exited(status)),
+            Stop::Killed(signal) => self.gone(instruction, End::Killed(signal)),
+            Stop::Event {
+                event: libc::PTRACE_EVENT_STOP,
+                signal,
+            } => Ok(match signal {
+                libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Next::Listen,
+                _ => Next::Step(0),
+            }),
+            Stop::Event { event, .. } => self.event(event, instruction),
+            Stop::Signal(libc::SIGTRAP) => self.trap(instruction),
+            Stop::Signal(signal) => {
                 self.guard.arrived(signal);
                 self.signal(signal)
             }
-            _ => Ok(Next::Step(None)),
         }
     }
 
@@ -226,34 +225,12 @@ impl Engine {
         } else {
             self.recording.interrupted(self.at);
         }
-        if let Some((_, begin)) = self
-            .syscall
-            .filter(|_| exits || self.expect == Expect::SyscallEnd)
-        {
-            self.recording
-                .pass(begin.elapsed().saturating_sub(self.step_cost));
-        }
+        self.pass_syscall();
         Ok(Next::Ended(end))
     }
 
-    fn event(
-        &mut self,
-        signal: Signal,
-        event: i32,
-        instruction: Option<Instruction>,
-    ) -> Result<Next, Error> {
-        if event == libc::PTRACE_EVENT_STOP {
-            let group_stop = matches!(
-                signal,
-                Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU
-            );
-            return Ok(if group_stop {
-                Next::Listen
-            } else {
-                Next::Step(None)
-            });
-        }
-        // All other events come within a system call.
+    /// An event within a system call: exec, or a new child or thread.
+    fn event(&mut self, event: i32, instruction: Option<Instruction>) -> Result<Next, Error> {
         if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
             self.recording.entered_kernel(self.at)?;
         }
@@ -261,21 +238,20 @@ impl Engine {
         if event == libc::PTRACE_EVENT_EXEC {
             self.tracee.forget_code();
             self.recording.image_replaced(&self.tracee)?;
-        } else if let Some(child) = self.tracee.event_message() {
-            let what = match event {
+        } else if let Some(child) = self.tracee.new_child() {
+            self.recording.note(match event {
                 libc::PTRACE_EVENT_CLONE => "the program started a thread, which was not recorded",
                 _ => "the program started a child process, which was not recorded",
-            };
-            self.recording.note(what);
-            self.tracee.release(Pid::from_raw(child as i32));
+            });
+            self.tracee.release(child);
         }
-        Ok(Next::Step(None))
+        Ok(Next::Step(0))
     }
 
     /// SIGTRAP: a step is done, or a handler begins, or the program itself got a SIGTRAP.
     fn trap(&mut self, instruction: Option<Instruction>) -> Result<Next, Error> {
         let Some(ip) = self.tracee.ip() else {
-            return Ok(Next::Step(None));
+            return Ok(Next::Step(0));
         };
         if self.expect == Expect::SyscallEnd {
             return self.syscall_ended(ip);
@@ -285,8 +261,9 @@ impl Engine {
             // ptrace_notify(SIGTRAP) at the first instruction of a handler.
             if self.tracee.signal_code() == libc::SIGTRAP {
                 self.tracee.keep_trap_unblocked();
+                self.syscall = None;
                 self.at = ip;
-                return Ok(Next::Step(None));
+                return Ok(Next::Step(0));
             }
             if restart {
                 let call = Ip(self.at.0.wrapping_sub(SYSCALL_LEN));
@@ -300,7 +277,7 @@ impl Engine {
                 .note("the program ran code that ptrail could not read");
             self.recording.interrupted(self.at);
             self.at = ip;
-            return Ok(Next::Step(None));
+            return Ok(Next::Step(0));
         };
         let breakpoint = matches!(instruction.class, Class::Far(FarKind::Interrupt));
         if (breakpoint || ip == self.at) && is_real_trap(self.tracee.signal_code()) {
@@ -308,21 +285,21 @@ impl Engine {
                 self.recording.entered_kernel(self.at)?;
                 self.at = ip;
             }
-            return self.signal(Signal::SIGTRAP);
+            return self.signal(libc::SIGTRAP);
         }
         if enters_kernel(instruction) {
             self.recording.entered_kernel(self.at)?;
             return self.syscall_ended(ip);
         }
         if ip == self.at && self.is_repeating() {
-            return Ok(Next::Step(None));
+            return Ok(Next::Step(0));
         }
         self.executed(instruction, ip)?;
-        Ok(Next::Step(None))
+        Ok(Next::Step(0))
     }
 
     /// A signal is about to be delivered; nothing executed since the stop before.
-    fn signal(&mut self, signal: Signal) -> Result<Next, Error> {
+    fn signal(&mut self, signal: i32) -> Result<Next, Error> {
         if let Some(ip) = self.tracee.ip()
             && self.expect == Expect::SyscallEnd
         {
@@ -334,14 +311,17 @@ impl Engine {
                 .tracee
                 .rax()
                 .is_some_and(|rax| RESTARTS.contains(&(rax as i64)));
+        if restart {
+            self.syscall = Some((u64::MAX, Instant::now()));
+        }
         self.recording.interrupted(self.at);
         self.expect = Expect::Handler { restart };
-        Ok(Next::Step(Some(signal)))
+        Ok(Next::Step(signal))
     }
 
     fn syscall_ended(&mut self, ip: Ip) -> Result<Next, Error> {
         self.expect = Expect::Instruction;
-        if let Some((number, begin)) = self.syscall {
+        if let Some((number, begin)) = self.syscall.take() {
             let took = begin.elapsed().saturating_sub(self.step_cost);
             if changes_mappings(number) {
                 self.tracee.forget_code();
@@ -351,7 +331,7 @@ impl Engine {
         }
         self.tracee.keep_trap_unblocked();
         self.at = ip;
-        Ok(Next::Step(None))
+        Ok(Next::Step(0))
     }
 
     // ---- instructions ----
@@ -400,34 +380,38 @@ impl Engine {
 
     /// Stops recording the program, which is running.
     fn stop_running(self) -> Result<Outcome, Error> {
-        let status = self.tracee.interrupt()?;
-        self.stop_stopped(status)
+        let stop = self.tracee.interrupt()?;
+        self.stop_stopped(stop)
     }
 
     /// Stops recording the program, which stopped like this; it runs on by itself, and its end is
     /// waited for.
-    fn stop_stopped(mut self, mut status: WaitStatus) -> Result<Outcome, Error> {
-        if let Some((_, begin)) = self.syscall.filter(|_| !self.recording.is_on()) {
-            self.recording
-                .pass(begin.elapsed().saturating_sub(self.step_cost));
-        }
+    fn stop_stopped(mut self, mut stop: Stop) -> Result<Outcome, Error> {
+        self.pass_syscall();
         let end = loop {
-            let signal = match status {
-                WaitStatus::Exited(_, status) => break End::Exited(status),
-                WaitStatus::Signaled(_, signal, _) => break End::Killed(signal as i32),
+            let signal = match stop {
+                Stop::Exited(status) => break End::Exited(status),
+                Stop::Killed(signal) => break End::Killed(signal),
                 // The end of the last step.
-                WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
-                WaitStatus::Stopped(_, signal) => Some(signal),
-                _ => None,
+                Stop::Signal(libc::SIGTRAP) | Stop::Event { .. } => 0,
+                Stop::Signal(signal) => signal,
             };
             if self.tracee.has_trap_pending() {
                 self.tracee.resume(signal)?;
             } else {
-                self.tracee.detach(signal);
+                self.tracee.detach(signal)?;
             }
-            status = self.tracee.wait_on()?;
+            stop = self.tracee.wait_on()?;
         };
         self.ended(end, true)
+    }
+
+    /// The time since the system call began that is still under way, if there is one.
+    fn pass_syscall(&mut self) {
+        if let Some((_, begin)) = self.syscall.take() {
+            self.recording
+                .pass(begin.elapsed().saturating_sub(self.step_cost));
+        }
     }
 
     fn ended(self, end: End, stopped_early: bool) -> Result<Outcome, Error> {

@@ -7,14 +7,13 @@ use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::{ForkResult, Pid, fork, pipe};
 use ptrail_flow::Instruction;
 use ptrail_pt::{ExecMode, Ip};
 
 use crate::cpu::SharedCpu;
+use crate::ptrace::{self, Stop};
 use crate::{Error, Program};
 
 /// A process that is traced by this thread.
@@ -31,17 +30,21 @@ impl Tracee {
     pub(crate) fn start(program: &Program) -> Result<Self, Error> {
         let path = program.c_path();
         let args = program.c_args();
-        let (go_read, go_write) = pipe().map_err(Error::system("pipe"))?;
-        let (errno_read, errno_write) =
-            nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(Error::system("pipe"))?;
+        let (go_read, go_write) = pipe().map_err(Error::system("make a pipe"))?;
+        let (errno_read, errno_write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+            .map_err(Error::system("make a pipe"))?;
         let cpu = SharedCpu::pin().map_err(Error::system("pin to one CPU"))?;
-        // SAFETY: the child calls only async-signal-safe functions: close, read, execv, write, _exit.
+        // SAFETY: the child calls only async-signal-safe functions: close, read, signal, execv, write,
+        // _exit.
         match unsafe { fork() }.map_err(Error::system("fork"))? {
             ForkResult::Child => {
                 drop((go_write, errno_read));
                 let mut byte = [0];
                 let _ = nix::unistd::read(&go_read, &mut byte);
                 drop(go_read);
+                // Rust programs ignore SIGPIPE; the program must not inherit that.
+                // SAFETY: sets a default action, no handler.
+                let _ = unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigDfl) };
                 let errno = nix::unistd::execv(&path, &args)
                     .err()
                     .unwrap_or(Errno::UnknownErrno);
@@ -65,16 +68,11 @@ impl Tracee {
     }
 
     fn seize(&self) -> Result<(), Error> {
-        let options = Options::PTRACE_O_TRACEEXEC
-            | Options::PTRACE_O_TRACEFORK
-            | Options::PTRACE_O_TRACEVFORK
-            | Options::PTRACE_O_TRACECLONE
-            | Options::PTRACE_O_EXITKILL;
-        ptrace::seize(self.pid, options).map_err(|errno| {
+        ptrace::seize(self.pid).map_err(|source| {
             let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
-            let _ = waitpid(self.pid, None);
+            let _ = ptrace::wait(self.pid);
             Error::PtraceForbidden {
-                source: errno.into(),
+                source,
                 cure: ptrace_cure(),
             }
         })
@@ -82,13 +80,14 @@ impl Tracee {
 
     fn wait_for_exec(&self, errno_read: OwnedFd, program: &Program) -> Result<(), Error> {
         loop {
-            match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::PtraceEvent(_, _, event)) if event == libc::PTRACE_EVENT_EXEC => {
-                    return Ok(());
-                }
-                Ok(WaitStatus::PtraceEvent(..)) => self.resume(None)?,
-                Ok(WaitStatus::Stopped(_, signal)) => self.resume(Some(signal))?,
-                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => {
+            match self.wait_on()? {
+                Stop::Event {
+                    event: libc::PTRACE_EVENT_EXEC,
+                    ..
+                } => return Ok(()),
+                Stop::Event { .. } => self.resume(0)?,
+                Stop::Signal(signal) => self.resume(signal)?,
+                Stop::Exited(_) | Stop::Killed(_) => {
                     let mut bytes = [0; 4];
                     let source = match fs::File::from(errno_read).read_exact(&mut bytes) {
                         Ok(()) => io::Error::from_raw_os_error(i32::from_ne_bytes(bytes)),
@@ -99,94 +98,69 @@ impl Tracee {
                         source,
                     });
                 }
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Error::system("wait for the program")(errno)),
             }
         }
     }
 
-    /// Lets it execute one instruction, or take a signal. A process that was killed meanwhile is no
-    /// error: the next wait tells.
-    pub(crate) fn step(&self, signal: Option<Signal>) -> Result<(), Error> {
-        match ptrace::step(self.pid, signal) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(errno) => Err(Error::system("single-step the program")(errno)),
-        }
+    /// Lets it execute one instruction, or take a signal (0: none).
+    pub(crate) fn step(&self, signal: i32) -> Result<(), Error> {
+        ptrace::step(self.pid, signal).map_err(Error::io("single-step the program"))
+    }
+
+    /// Lets it run on, traced but not stepped.
+    pub(crate) fn resume(&self, signal: i32) -> Result<(), Error> {
+        ptrace::resume(self.pid, signal).map_err(Error::io("resume the program"))
     }
 
     /// Leaves it in its group stop (after SIGSTOP, SIGTSTP …) until it is continued.
-    pub(crate) fn listen(&self) {
-        // SAFETY: a plain system call without pointers. If the process is gone, the next wait tells.
-        unsafe {
-            libc::ptrace(
-                libc::PTRACE_LISTEN,
-                self.pid.as_raw(),
-                std::ptr::null_mut::<libc::c_void>(),
-                std::ptr::null_mut::<libc::c_void>(),
-            )
-        };
+    pub(crate) fn listen(&self) -> Result<(), Error> {
+        ptrace::listen(self.pid).map_err(Error::io("leave the program stopped"))
     }
 
     /// Waits for its next stop or its end; `None` if a signal came to the tracer first.
-    pub(crate) fn wait(&self) -> Result<Option<WaitStatus>, Error> {
-        match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
-            Ok(status) => Ok(Some(status)),
-            Err(Errno::EINTR) => Ok(None),
-            Err(errno) => Err(Error::system("wait for the program")(errno)),
+    pub(crate) fn wait(&self) -> Result<Option<Stop>, Error> {
+        ptrace::wait(self.pid).map_err(Error::io("wait for the program"))
+    }
+
+    /// Waits for its next stop or its end, whatever signals come to the tracer.
+    pub(crate) fn wait_on(&self) -> Result<Stop, Error> {
+        loop {
+            if let Some(stop) = self.wait()? {
+                return Ok(stop);
+            }
         }
     }
 
     /// The instruction pointer; `None` if the process is gone.
     pub(crate) fn ip(&self) -> Option<Ip> {
-        self.register(std::mem::offset_of!(libc::user, regs.rip))
-            .map(Ip)
+        ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rip)).map(Ip)
     }
 
     /// RAX: the system call's number before it, its result after it.
     pub(crate) fn rax(&self) -> Option<u64> {
-        self.register(std::mem::offset_of!(libc::user, regs.rax))
+        ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rax))
     }
 
     /// Whether it stopped inside or right behind a system call (ORIG_RAX is not negative).
     pub(crate) fn in_syscall(&self) -> bool {
-        self.register(std::mem::offset_of!(libc::user, regs.orig_rax))
-            .is_some_and(|nr| nr as i64 >= 0)
-    }
-
-    fn register(&self, offset: usize) -> Option<u64> {
-        ptrace::read_user(self.pid, offset as ptrace::AddressType)
-            .ok()
-            .map(|value| value as u64)
+        ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.orig_rax))
+            .is_some_and(|number| number as i64 >= 0)
     }
 
     /// `si_code` of the signal at which it stopped.
     pub(crate) fn signal_code(&self) -> i32 {
-        ptrace::getsiginfo(self.pid).map_or(0, |info| info.si_code)
+        ptrace::signal_code(self.pid)
     }
 
     /// Takes SIGTRAP out of the mask of blocked signals. A step ends with a SIGTRAP that the kernel
     /// forces, and if it is blocked, forcing it resets the program's handler (force_sig_info).
     pub(crate) fn keep_trap_unblocked(&self) {
-        const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
-        const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
-        let trap = 1 << (libc::SIGTRAP - 1);
-        let size = size_of::<u64>();
-        let mut mask = 0_u64;
-        // SAFETY: reads the kernel's signal mask, which is 8 bytes, into 8 bytes.
-        let read =
-            unsafe { libc::ptrace(PTRACE_GETSIGMASK, self.pid.as_raw(), size, &raw mut mask) };
-        if read == 0 && mask & trap != 0 {
-            mask &= !trap;
-            // SAFETY: writes it from 8 bytes.
-            unsafe { libc::ptrace(PTRACE_SETSIGMASK, self.pid.as_raw(), size, &raw const mask) };
-        }
+        ptrace::unblock(self.pid, libc::SIGTRAP);
     }
 
-    /// The number that comes with a ptrace event, such as a new child's process id.
-    pub(crate) fn event_message(&self) -> Option<i64> {
-        ptrace::getevent(self.pid)
-            .ok()
-            .map(|message| message as i64)
+    /// The new child process or thread that an event announces.
+    pub(crate) fn new_child(&self) -> Option<Pid> {
+        ptrace::event_message(self.pid).map(|child| Pid::from_raw(child as i32))
     }
 
     /// The instruction at `ip`; `None` if its bytes can't be read or are no instruction.
@@ -229,31 +203,22 @@ impl Tracee {
     /// Lets a new child process or thread of the program run on by itself, on all CPUs.
     pub(crate) fn release(&self, child: Pid) {
         // Its first stop may come before or after the event that announces it.
-        while let Err(Errno::EINTR) = waitpid(child, Some(WaitPidFlag::__WALL)) {}
+        while let Ok(None) = ptrace::wait(child) {}
         self.cpu.unpin(child);
-        let _ = ptrace::detach(child, None);
+        let _ = ptrace::detach(child, 0);
     }
 
-    /// Ends tracing; the program runs on by itself, and takes `signal` first. It must be stopped.
-    pub(crate) fn detach(&self, signal: Option<Signal>) {
+    /// Ends tracing; the program runs on by itself, and takes `signal` (0: none) first. It must be
+    /// stopped.
+    pub(crate) fn detach(&self, signal: i32) -> Result<(), Error> {
         self.cpu.unpin(self.pid);
-        let _ = ptrace::detach(self.pid, signal);
+        ptrace::detach(self.pid, signal).map_err(Error::io("let go of the program"))
     }
 
     /// Stops the running program; returns how it stopped, or ended.
-    pub(crate) fn interrupt(&self) -> Result<WaitStatus, Error> {
-        // It may have stopped or ended by itself meanwhile: the wait tells.
-        let _ = ptrace::interrupt(self.pid);
+    pub(crate) fn interrupt(&self) -> Result<Stop, Error> {
+        ptrace::interrupt(self.pid).map_err(Error::io("stop the program"))?;
         self.wait_on()
-    }
-
-    /// Waits for its next stop or its end, whatever signals come to the tracer.
-    pub(crate) fn wait_on(&self) -> Result<WaitStatus, Error> {
-        loop {
-            if let Some(status) = self.wait()? {
-                return Ok(status);
-            }
-        }
     }
 
     /// Whether a SIGTRAP waits to be delivered: the end of a step that nobody waited for.
@@ -263,15 +228,7 @@ impl Tracee {
         let mask = pending
             .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
             .unwrap_or(0);
-        mask & 1 << (libc::SIGTRAP - 1) != 0
-    }
-
-    /// Lets it run on, traced but not stepped.
-    pub(crate) fn resume(&self, signal: Option<Signal>) -> Result<(), Error> {
-        match ptrace::cont(self.pid, signal) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(errno) => Err(Error::system("resume the program")(errno)),
-        }
+        mask & (1 << (libc::SIGTRAP - 1)) != 0
     }
 }
 

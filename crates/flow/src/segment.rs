@@ -9,7 +9,7 @@ pub struct Segment<'a> {
     pub bytes: &'a [u8],
     /// Stream offset of the first.
     pub offset: TraceOffset,
-    /// Where the segment behind it starts; `None` if there is none.
+    /// Where the segment behind it starts; `None` if there is none, or if its head is damaged.
     pub next: Option<SegmentStart>,
 }
 
@@ -51,7 +51,7 @@ pub fn cut(bytes: &[u8], base: TraceOffset) -> Cut<'_> {
             offset: TraceOffset(base.0 + start as u64),
             next,
         });
-        next = Some(status(segment));
+        next = status(segment);
         end = start;
     }
     segments.reverse();
@@ -61,8 +61,9 @@ pub fn cut(bytes: &[u8], base: TraceOffset) -> Cut<'_> {
     }
 }
 
-/// Reads the status packets at the head of a segment.
-fn status(segment: &[u8]) -> SegmentStart {
+/// Reads the status packets at the head of a segment; `None` if they break off before they tell
+/// whether tracing is on.
+fn status(segment: &[u8]) -> Option<SegmentStart> {
     let mut last_ip = LastIp::new();
     let mut start = SegmentStart {
         ip: None,
@@ -72,9 +73,10 @@ fn status(segment: &[u8]) -> SegmentStart {
         match lexed.packet {
             Packet::Fup(payload) => start.ip = last_ip.update(payload),
             Packet::ModeExec { mode, .. } => start.mode = Some(mode),
-            Packet::PsbEnd | Packet::Ovf => break,
+            Packet::PsbEnd => return Some(start),
+            Packet::Ovf => break,
             _ => {}
         }
     }
-    start
+    start.ip.map(|_| start)
 }

@@ -25,9 +25,8 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use crate::frequent::frequent;
-use crate::opcode::{Block, Quirks, decode, first};
-use crate::{CpuId, Errata, IpBytes, IpPayload, Packet, Tnt, TraceOffset};
+use crate::opcode::{self, Block, Quirks};
+use crate::{CpuId, Errata, Packet, TraceOffset, word};
 
 /// The bytes of a PSB packet.
 pub(crate) const PSB: [u8; 16] = [
@@ -81,6 +80,8 @@ pub struct BadPacket {
     pub truncated: bool,
 }
 
+type Item = Option<Result<Lexed, BadPacket>>;
+
 /// Iterates over the packets of a byte slice.
 ///
 /// It starts in any place where a packet starts; use [`Lexer::seek_psb`] to find one. Where bytes
@@ -88,13 +89,14 @@ pub struct BadPacket {
 #[derive(Clone, Debug)]
 pub struct Lexer<'a> {
     /// From the position to the next PSB, or to the end of the data: packets end there at the
-    /// latest. Empty in a block (BBP to BEP), where bytes have other meanings.
+    /// latest.
     body: &'a [u8],
-    /// The same inside a block.
+    /// Takes the place of `body` in a block (BBP to BEP), where some bytes have other meanings;
+    /// `body` is empty then.
     blocked: &'a [u8],
-    /// What is behind: a PSB first, or nothing.
+    /// What is behind `body`: a PSB first, or nothing.
     tail: &'a [u8],
-    /// Stream offset of the end of the data.
+    /// Stream offset of the end of `body` or `blocked`.
     end: u64,
     block: Block,
     quirks: Quirks,
@@ -104,12 +106,13 @@ impl<'a> Lexer<'a> {
     /// A lexer at the first byte of `data`, which is at `base` in its stream.
     #[must_use]
     pub fn new(data: &'a [u8], base: TraceOffset) -> Self {
-        let (body, tail) = data.split_at(find_psb(data, 0).unwrap_or(data.len()));
+        let end = find_psb(data, 0).unwrap_or(data.len());
+        let (body, tail) = data.split_at(end);
         Self {
             body,
             blocked: &[],
             tail,
-            end: base.0 + data.len() as u64,
+            end: base.0 + end as u64,
             block: Block::None,
             quirks: Quirks::default(),
         }
@@ -130,8 +133,7 @@ impl<'a> Lexer<'a> {
     #[inline(always)]
     #[must_use]
     pub fn offset(&self) -> TraceOffset {
-        let rest = self.body.len() + self.blocked.len() + self.tail.len();
-        TraceOffset(self.end - rest as u64)
+        TraceOffset(self.end - (self.body.len() + self.blocked.len()) as u64)
     }
 
     /// Goes to the next PSB at or after the position and returns the number of bytes skipped;
@@ -140,18 +142,16 @@ impl<'a> Lexer<'a> {
         (!self.tail.is_empty()).then(|| self.skip())
     }
 
-    #[inline]
+    #[inline(always)]
     fn skip(&mut self) -> u64 {
         let skipped = self.body.len() + self.blocked.len();
-        self.body = &[];
-        self.blocked = &[];
-        self.block = Block::None;
+        (self.body, self.blocked, self.block) = (&[], &[], Block::None);
         skipped as u64
     }
 
     #[inline(always)]
-    fn take(&mut self, packet: Packet, len: usize) -> Option<Result<Lexed, BadPacket>> {
-        let offset = self.offset();
+    fn step(&mut self, packet: Packet, len: usize) -> Item {
+        let offset = TraceOffset(self.end - self.body.len() as u64);
         self.body = &self.body[len..];
         Some(Ok(Lexed {
             offset,
@@ -160,30 +160,19 @@ impl<'a> Lexer<'a> {
         }))
     }
 
-    #[inline]
-    fn take_psb(&mut self) -> Option<Result<Lexed, BadPacket>> {
-        let len = PSB.len();
-        let end = find_psb(self.tail, len).unwrap_or(self.tail.len());
-        (self.body, self.tail) = self.tail.split_at(end);
-        self.block = Block::None;
-        self.take(Packet::Psb, len)
-    }
-
+    /// The next packet if it is not among those of [`word::packet`], or stands less than a word
+    /// before the end of `body`, or in a block.
     #[inline(always)]
-    fn take_other(&mut self) -> Option<Result<Lexed, BadPacket>> {
+    fn take_other(&mut self) -> Item {
         if self.block != Block::None {
             self.body = std::mem::take(&mut self.blocked);
         }
         if self.body.is_empty() {
-            return if self.tail.is_empty() {
-                None
-            } else {
-                self.take_psb()
-            };
+            return self.take_psb();
         }
-        match decode(self.body, self.block, self.quirks) {
+        match opcode::packet(self.body, self.block, self.quirks) {
             Ok((packet, len)) => {
-                let lexed = self.take(packet, len);
+                let lexed = self.step(packet, len);
                 self.block = self.block.after(&packet);
                 if self.block != Block::None {
                     self.blocked = std::mem::take(&mut self.body);
@@ -199,65 +188,43 @@ impl<'a> Lexer<'a> {
     }
 
     #[inline(always)]
-    fn take_ip(
-        &mut self,
-        word: u64,
-        make: impl FnOnce(IpPayload) -> Packet,
-    ) -> Option<Result<Lexed, BadPacket>> {
-        let (bits, bytes) = FORMS[(word >> 5 & 7) as usize];
-        if bits == 64 {
-            return self.take_other();
+    fn take_psb(&mut self) -> Item {
+        if self.tail.is_empty() {
+            return None;
         }
-        let value = (word >> 8) & !(u64::MAX << bits);
-        self.take(
-            make(IpPayload { bytes, value }),
-            1 + usize::from(bits / 8 & 7),
-        )
+        let end = find_psb(self.tail, PSB.len()).unwrap_or(self.tail.len());
+        (self.body, self.tail) = self.tail.split_at(end);
+        self.end += end as u64;
+        self.block = Block::None;
+        self.step(Packet::Psb, PSB.len())
     }
 }
 
-/// By IPBytes: the length of the address in bits, and what it is; 64 where the word is too short
-/// or the field reserved.
-const FORMS: [(u8, IpBytes); 8] = [
-    (0, IpBytes::Suppressed),
-    (16, IpBytes::Update16),
-    (32, IpBytes::Update32),
-    (48, IpBytes::SignExtend48),
-    (48, IpBytes::Update48),
-    (64, IpBytes::Full),
-    (64, IpBytes::Full),
-    (64, IpBytes::Full),
-];
+impl word::Take for &mut Lexer<'_> {
+    type Taken = Item;
+
+    #[inline(always)]
+    fn take(self, packet: Packet, len: usize) -> Item {
+        self.step(packet, len)
+    }
+
+    #[inline(always)]
+    fn none(self) -> Item {
+        self.take_other()
+    }
+}
 
 impl Iterator for Lexer<'_> {
     type Item = Result<Lexed, BadPacket>;
 
+    // Inlined, and the state never lent to a function that is not: then it stays in registers, and
+    // a loop's `match` on the packet merges with the one that made it.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let Some(window) = self.body.first_chunk() else {
             return self.take_other();
         };
-        let word = u64::from_le_bytes(*window);
-        let byte = word as u8;
-        // Even, and neither PAD nor the first byte of an extended opcode.
-        let half = byte.rotate_right(1);
-        if half.wrapping_sub(2) < 0x7e {
-            return self.take(Packet::Tnt(Tnt::from_short_payload(half)), 1);
-        }
-        match byte & 0x1f {
-            0 if word != 0 => {
-                let run = word.trailing_zeros() / 8;
-                self.take(Packet::Pad { run }, run as usize & 7)
-            }
-            first::TIP => self.take_ip(word, Packet::Tip),
-            first::TIP_PGE => self.take_ip(word, Packet::TipPge),
-            first::TIP_PGD => self.take_ip(word, Packet::TipPgd),
-            first::FUP => self.take_ip(word, Packet::Fup),
-            _ => match frequent(word, self.quirks) {
-                Some((packet, len)) => self.take(packet, len),
-                None => self.take_other(),
-            },
-        }
+        word::packet(u64::from_le_bytes(*window), self.quirks, self)
     }
 }
 

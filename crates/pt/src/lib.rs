@@ -18,13 +18,13 @@ mod conversion;
 mod crystal;
 mod encoder;
 mod errata;
-mod frequent;
 mod ip;
 mod ledger;
 mod lexer;
 mod opcode;
 mod packet;
 mod ratio;
+mod word;
 
 pub use clock::{Clock, Time};
 pub use config::{CpuId, PtConfig, Vendor};

@@ -7,10 +7,11 @@
 //! A one-byte opcode has its low bits fixed; 0x02 leads to a second opcode byte, 0x02 0xc3 to a
 //! third. In a block (BBP to BEP) `xxxxx100` is a BIP, elsewhere the same byte is a short TNT.
 
-use crate::{ExecMode, IpBytes, IpPayload, Packet, Tnt};
+use crate::{IpBytes, IpPayload, Packet, word};
 
 /// First bytes of one-byte opcodes.
 pub(crate) mod first {
+    pub(crate) const PAD: u8 = 0x00;
     pub(crate) const EXT: u8 = 0x02;
     pub(crate) const TIP: u8 = 0x0d;
     pub(crate) const TIP_PGE: u8 = 0x11;
@@ -20,7 +21,9 @@ pub(crate) mod first {
     pub(crate) const MTC: u8 = 0x59;
     pub(crate) const MODE: u8 = 0x99;
     pub(crate) const TRIG: u8 = 0xd9;
+    /// Three bits: CYC of one byte, and longer.
     pub(crate) const CYC: u8 = 0x03;
+    pub(crate) const CYC_MORE: u8 = 0x07;
     pub(crate) const BIP: u8 = 0x04;
 }
 
@@ -125,15 +128,6 @@ pub(crate) struct Refused {
 
 type Decoded = Result<(Packet, usize), Refused>;
 
-/// The short TNT that `byte` is outside of a block, if it is one.
-#[inline]
-pub(crate) fn short_tnt(byte: u8) -> Option<Tnt> {
-    if byte & 1 != 0 || byte <= first::EXT {
-        return None;
-    }
-    Some(Tnt::from_short_payload(byte >> 1))
-}
-
 /// `len` bytes (at most 8) at `at`, little-endian.
 #[inline(always)]
 fn load(window: &[u8; 16], at: usize, len: usize) -> u64 {
@@ -152,38 +146,51 @@ pub(crate) struct Quirks {
 /// there is none: whether one was cut off.
 // Not inlined, so that the loop around it stays small.
 #[inline(never)]
-pub(crate) fn decode(body: &[u8], block: Block, quirks: Quirks) -> Result<(Packet, usize), bool> {
-    if body[0] == 0 {
-        return Ok(pads(body));
+pub(crate) fn packet(body: &[u8], block: Block, quirks: Quirks) -> Result<(Packet, usize), bool> {
+    let mut window = [0; 16];
+    match body.first_chunk() {
+        Some(whole) => window = *whole,
+        None => window[..body.len()].copy_from_slice(body),
     }
-    let mut padded = [0; 16];
-    let window = body.first_chunk::<16>().unwrap_or_else(|| {
-        padded[..body.len()].copy_from_slice(body);
-        &padded
-    });
-    match packet(window, block).map(|(packet, len)| correct(packet, len, body, quirks)) {
+    let decoded = match window[0] {
+        first::PAD => Ok(pads(body)),
+        byte if block != Block::None && byte & 7 == first::BIP => Ok(bip(&window, block)),
+        _ => {
+            let word = load(&window, 0, 8);
+            word::packet(word, quirks, Window(&window))
+        }
+    };
+    match decoded.map(|(packet, len)| correct(packet, len, body, quirks)) {
         Ok((packet, len)) if len <= body.len() => Ok((packet, len)),
         Ok(_) => Err(true),
         Err(Refused { examined }) => Err(examined > body.len()),
     }
 }
 
+/// Decodes what is longer than a word.
+struct Window<'a>(&'a [u8; 16]);
+
+impl word::Take for Window<'_> {
+    type Taken = Decoded;
+
+    fn take(self, packet: Packet, len: usize) -> Decoded {
+        Ok((packet, len))
+    }
+
+    fn none(self) -> Decoded {
+        long(self.0)
+    }
+}
+
 fn pads(body: &[u8]) -> (Packet, usize) {
     let body = &body[..body.len().min(u32::MAX as usize)];
-    let words = body
-        .chunks_exact(32)
-        .take_while(|word| **word == [0; 32])
-        .count();
-    let tail = body[words * 32..]
-        .iter()
-        .take_while(|byte| **byte == 0)
-        .count();
-    let run = words * 32 + tail;
+    let lines = body.chunks_exact(64).take_while(|line| **line == [0; 64]).count();
+    let rest = body[lines * 64..].iter().take_while(|byte| **byte == 0).count();
+    let run = lines * 64 + rest;
     (Packet::Pad { run: run as u32 }, run)
 }
 
 /// Applies the errata that change what a packet is.
-#[inline]
 fn correct(packet: Packet, len: usize, body: &[u8], quirks: Quirks) -> (Packet, usize) {
     match packet {
         Packet::TmaInvalid(_) if quirks.skz84 && len < body.len() => (packet, len + 1),
@@ -201,59 +208,51 @@ fn correct(packet: Packet, len: usize, body: &[u8], quirks: Quirks) -> (Packet, 
     }
 }
 
-/// The packet at the start of the window, and its length.
-fn packet(window: &[u8; 16], block: Block) -> Decoded {
+fn bip(window: &[u8; 16], block: Block) -> (Packet, usize) {
+    let four_bytes = block == Block::Four;
+    let size = if four_bytes { 4 } else { 8 };
+    let packet = Packet::Bip {
+        id: window[0] >> 3,
+        payload: load(window, 1, size),
+        four_bytes,
+    };
+    (packet, 1 + size)
+}
+
+/// A packet that [`word::packet`] left.
+fn long(window: &[u8; 16]) -> Decoded {
     let byte = window[0];
-    if byte & 7 == first::BIP && block != Block::None {
-        let four_bytes = block == Block::Four;
-        let size = if four_bytes { 4 } else { 8 };
-        let bip = Packet::Bip {
-            id: byte >> 3,
-            payload: load(window, 1, size),
-            four_bytes,
-        };
-        return Ok((bip, 1 + size));
-    }
-    if let Some(tnt) = short_tnt(byte) {
-        return Ok((Packet::Tnt(tnt), 1));
-    }
     match byte & 0x1f {
-        first::TIP => ip(window, Packet::Tip),
-        first::TIP_PGE => ip(window, Packet::TipPge),
-        first::TIP_PGD => ip(window, Packet::TipPgd),
-        first::FUP => ip(window, Packet::Fup),
-        _ if byte & 3 == first::CYC => cyc(window),
+        first::TIP => full_ip(window, Packet::Tip),
+        first::TIP_PGE => full_ip(window, Packet::TipPge),
+        first::TIP_PGD => full_ip(window, Packet::TipPgd),
+        first::FUP => full_ip(window, Packet::Fup),
+        _ if byte & 7 == first::CYC_MORE => cyc(window),
         _ => match byte {
             first::EXT => extended(window),
-            first::TSC => Ok((Packet::Tsc(load(window, 1, 7)), 8)),
-            first::MTC => Ok((Packet::Mtc(window[1]), 2)),
-            first::MODE => mode(window[1]),
+            first::MODE => Err(Refused { examined: 2 }),
             first::TRIG => Ok(trig(window)),
             _ => Err(Refused { examined: 1 }),
         },
     }
 }
 
-#[inline(always)]
-fn ip(window: &[u8; 16], make: impl FnOnce(IpPayload) -> Packet) -> Decoded {
-    let bytes = IpBytes::from_field(window[0] >> 5).ok_or(Refused { examined: 1 })?;
-    // A shift by 64 - 0 would overflow, so the empty payload is apart.
-    let value = if bytes.is_empty() {
-        0
-    } else {
-        load(window, 1, bytes.len())
-    };
-    Ok((make(IpPayload { bytes, value }), 1 + bytes.len()))
+/// An address of 8 bytes; the other forms left here are reserved.
+fn full_ip(window: &[u8; 16], make: impl FnOnce(IpPayload) -> Packet) -> Decoded {
+    match IpBytes::from_field(window[0] >> 5) {
+        Some(IpBytes::Full) => {
+            let value = load(window, 1, 8);
+            let bytes = IpBytes::Full;
+            Ok((make(IpPayload { bytes, value }), 9))
+        }
+        _ => Err(Refused { examined: 1 }),
+    }
 }
 
 /// CYC: 5 bits in the first byte, then 7 a byte. 64 bits fit into 10 bytes (perf reads as many;
 /// libipt stops at 9).
-#[inline(always)]
 fn cyc(window: &[u8; 16]) -> Decoded {
     let mut value = u64::from(window[0] >> 3);
-    if window[0] & 4 == 0 {
-        return Ok((Packet::Cyc(value), 1));
-    }
     for (i, byte) in window[1..10].iter().enumerate() {
         let (bits, shift) = (u64::from(byte >> 1), 5 + 7 * i as u32);
         if bits << shift >> shift != bits {
@@ -265,30 +264,6 @@ fn cyc(window: &[u8; 16]) -> Decoded {
         }
     }
     Err(Refused { examined: 10 })
-}
-
-/// MODE; its leaf is in the top three bits. CS.L and CS.D together are reserved.
-fn mode(byte: u8) -> Decoded {
-    let packet = match byte & field::MODE_LEAF {
-        0 => {
-            let mode = match byte & (field::CS_L | field::CS_D) {
-                0 => ExecMode::Bits16,
-                field::CS_D => ExecMode::Bits32,
-                field::CS_L => ExecMode::Bits64,
-                _ => return Err(Refused { examined: 2 }),
-            };
-            Packet::ModeExec {
-                mode,
-                interrupts: byte & field::IF != 0,
-            }
-        }
-        field::MODE_TSX => Packet::ModeTsx {
-            in_tx: byte & field::IN_TX != 0,
-            abort: byte & field::TX_ABORT != 0,
-        },
-        _ => return Err(Refused { examined: 2 }),
-    };
-    Ok((packet, 2))
 }
 
 fn trig(window: &[u8; 16]) -> (Packet, usize) {
@@ -303,42 +278,16 @@ fn trig(window: &[u8; 16]) -> (Packet, usize) {
     (packet, if counted { 5 } else { 3 })
 }
 
-/// What stands behind 0x02: flow and time first, for they are frequent.
+/// What stands behind 0x02.
 fn extended(window: &[u8; 16]) -> Decoded {
-    let [_, code, a, b, ..] = *window;
-    Ok(match code {
-        second::CBR => {
-            let packet = Packet::Cbr {
-                ratio: a,
-                reserved: b,
-            };
-            (packet, 4)
-        }
-        second::PSB_END => (Packet::PsbEnd, 2),
-        second::TRACE_STOP => (Packet::TraceStop, 2),
-        second::OVF => (Packet::Ovf, 2),
-        second::PIP => {
-            let payload = load(window, 2, 6);
-            let packet = Packet::Pip {
-                cr3: payload >> 1 << 5,
-                non_root: payload & 1 != 0,
-            };
-            (packet, 8)
-        }
-        second::VMCS => (Packet::Vmcs(load(window, 2, 5) << 12), 7),
-        second::TMA => (tma(load(window, 2, 5)), 7),
-        second::TNT_LONG => {
-            let payload = load(window, 2, 6);
-            if payload == 0 {
-                return Err(Refused { examined: 8 });
-            }
-            (Packet::Tnt(Tnt::from_long_payload(payload)), 8)
-        }
-        second::PSB => return Err(cut_psb(window)),
-        second::THIRD if a == MNT => (Packet::Mnt(load(window, 3, 8)), 11),
-        second::THIRD => return Err(Refused { examined: 3 }),
-        _ => return with_ip(window).or_else(|_| event(window)),
-    })
+    match (window[1], window[2]) {
+        // The payload is zero.
+        (second::TNT_LONG, _) => Err(Refused { examined: 8 }),
+        (second::PSB, _) => Err(cut_psb(window)),
+        (second::THIRD, MNT) => Ok((Packet::Mnt(load(window, 3, 8)), 11)),
+        (second::THIRD, _) => Err(Refused { examined: 3 }),
+        _ => with_ip(window).or_else(|_| event(window)),
+    }
 }
 
 /// The packets with an IP bit in their second byte.
@@ -413,16 +362,6 @@ fn event(window: &[u8; 16]) -> Decoded {
         }
         _ => return Err(Refused { examined: 2 }),
     })
-}
-
-fn tma(payload: u64) -> Packet {
-    if payload & field::TMA_RESERVED != 0 {
-        return Packet::TmaInvalid(payload);
-    }
-    Packet::Tma {
-        ctc: payload as u16,
-        fast_counter: (payload >> 24) as u16,
-    }
 }
 
 /// Whole PSBs are found before; what begins like one is cut off by whatever breaks the pattern.

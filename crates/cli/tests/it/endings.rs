@@ -1,7 +1,7 @@
 //! How recordings end: signals from outside, Ctrl-C, programs that go on.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -272,4 +272,17 @@ fn a_stopped_program_can_be_continued() {
     running.kill_program("INT");
     let (rest, status, _summary, _folder) = running.end();
     assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
+}
+
+/// The kernel ends the program with its tracer, or it would go on half-stepped.
+#[test]
+fn a_killed_ptrail_takes_the_program_with_it() {
+    let mut running = Running::start(&[]);
+    let program = running.program();
+    running.kill("KILL", false);
+    assert_eq!(running.child.wait().unwrap().signal(), Some(9));
+    while Path::new("/proc").join(&program).exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!running.folder.path().join("x.pftrace").exists());
 }

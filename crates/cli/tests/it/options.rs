@@ -178,6 +178,25 @@ fn input_environment_and_arguments_reach_the_program() {
     );
 }
 
+/// Open files, signal masks and limits are those of a program started without ptrail.
+#[test]
+fn the_program_inherits_nothing_of_ptrail() {
+    let script = "ls -l /proc/self/fd | wc -l; grep -E '^(SigBlk|SigIgn|NoNewPrivs)' /proc/self/status; ulimit -a; \
+                  nice; umask; ps -o pgid= -p $$ | wc -l";
+    let native =
+        xtask::Outcome::of_command(std::process::Command::new("sh").args(["-c", script]), "")
+            .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = ptrail();
+    command
+        .current_dir(folder.path())
+        .args(["run", "-q", "--", "sh", "-c", script]);
+    assert_eq!(
+        xtask::Outcome::of_command(&mut command, "").unwrap(),
+        native
+    );
+}
+
 /// Help lists what works, and what it lists works.
 #[test]
 fn help_is_there_for_every_command() {

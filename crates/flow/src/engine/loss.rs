@@ -37,6 +37,9 @@ impl<S: Sink> Engine<'_, S> {
 
     /// Ends a loss, if there is one, at the present time.
     pub(super) fn end_loss(&mut self) {
+        if !self.is_lost() {
+            return;
+        }
         if let Position::Lost(mut loss) = std::mem::replace(&mut self.position, Position::Off) {
             loss.end = self.now();
             self.sink.loss(loss, true, self.instructions);

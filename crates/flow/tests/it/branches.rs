@@ -83,9 +83,9 @@ fn direct_and_indirect_jumps_calls_and_compressed_returns() {
 #[test]
 fn a_return_that_is_not_compressed_moves_the_return_stack_all_the_same() {
     let code = [
-        0xe8, 0x01, 0, 0, 0, // 1000: call 1006
+        0xe8, 0x01, 0, 0, 0,    // 1000: call 1006
         0xf4, // 1005
-        0xe8, 0x02, 0, 0, 0, // 1006: call 100d
+        0xe8, 0x02, 0, 0, 0,    // 1006: call 100d
         0xf4, // 100b
         0xc3, // 100c: ret
         0xc3, // 100d: ret, but not to 100b
@@ -111,7 +111,7 @@ fn a_return_that_is_not_compressed_moves_the_return_stack_all_the_same() {
 #[test]
 fn a_call_to_the_next_instruction_is_not_on_the_return_stack() {
     let code = [
-        0xe8, 0x01, 0, 0, 0, // 1000: call 1006
+        0xe8, 0x01, 0, 0, 0,    // 1000: call 1006
         0xf4, // 1005
         0xe8, 0, 0, 0, 0,    // 1006: call 100b
         0x58, // 100b: pop rax
@@ -236,10 +236,7 @@ fn without_return_compression_an_outcome_is_never_that_of_a_return() {
             "off-async 1007+0"
         ]
     );
-    assert_eq!(
-        hex(&decoded.instructions),
-        hex(&[0x1000, 0x1008, 0x1005])
-    );
+    assert_eq!(hex(&decoded.instructions), hex(&[0x1000, 0x1008, 0x1005]));
 }
 
 #[test]

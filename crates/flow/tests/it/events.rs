@@ -2,9 +2,7 @@
 
 use ptrail_pt::{CpuId, Encoder, ExecMode, Ip, Packet, PsbPlus, PtConfig, Vendor};
 
-use crate::program::{
-    check, decode, decode_with, hex, program, programs, psb, stop, stream, tnt,
-};
+use crate::program::{check, decode, decode_with, hex, program, programs, psb, stop, stream, tnt};
 
 #[test]
 fn a_system_call_switches_user_only_tracing_off() {
@@ -24,12 +22,7 @@ fn a_system_call_switches_user_only_tracing_off() {
             e.tip_pge(Ip(0x1006));
         },
         &[0x1000, 0x1001, 0x1003, 0x1004],
-        &[
-            "off-syscall 1001+2",
-            "on 1003",
-            "off-far 1004+2",
-            "on 1006",
-        ],
+        &["off-syscall 1001+2", "on 1003", "off-far 1004+2", "on 1006"],
     );
 }
 
@@ -229,9 +222,7 @@ fn the_same_bytes_are_other_instructions_in_32_bit_code() {
         e.tip(Ip(0x1000));
     });
     let decoded = decode(&code, &bytes);
-    let expected = [
-        0x1000, 0x2000, 0x1000, 0x2000, 0x2001, 0x1000, 0x2000,
-    ];
+    let expected = [0x1000, 0x2000, 0x1000, 0x2000, 0x2001, 0x1000, 0x2000];
     assert_eq!(hex(&decoded.instructions), hex(&expected));
     assert!(decoded.losses.is_empty());
 }
@@ -298,12 +289,12 @@ fn an_address_filter_ends_tracing_at_any_branch() {
     }
     // By an indirect jump, call and return.
     for branch in [&[0xff, 0xe0][..], &[0xff, 0xd0], &[0xc3]] {
-        let decoded = decode(
-            &program(branch),
-            &stream(|e| e.tip_pgd(Some(Ip(0x4000)))),
-        );
+        let decoded = decode(&program(branch), &stream(|e| e.tip_pgd(Some(Ip(0x4000)))));
         assert_eq!(decoded.instructions, [0x1000]);
-        assert_eq!(decoded.events[1], format!("off-filter 1000+{}", branch.len()));
+        assert_eq!(
+            decoded.events[1],
+            format!("off-filter 1000+{}", branch.len())
+        );
     }
 }
 

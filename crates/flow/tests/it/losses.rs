@@ -58,12 +58,7 @@ fn an_overflow_ends_at_a_tip_pge_if_tracing_was_off_by_then() {
     assert_eq!(only_loss(&decoded), (LossCause::Overflow, 0, Some(0x1000)));
     assert_eq!(
         decoded.events,
-        [
-            "begin 1000",
-            "loss overflow",
-            "on 1004",
-            "off-async 1005+0"
-        ]
+        ["begin 1000", "loss overflow", "on 1004", "off-async 1005+0"]
     );
 }
 
@@ -231,10 +226,7 @@ fn outcomes_without_branches_for_them_are_a_desync() {
         e.tip_pgd(None);
         e.tip_pge(Ip(0x1000));
     });
-    assert_eq!(
-        off.events[1..],
-        ["jcc 1001>1004", "loss desync", "on 1000"]
-    );
+    assert_eq!(off.events[1..], ["jcc 1001>1004", "loss desync", "on 1000"]);
     // Left over at an event.
     let event = lossy(|e| {
         tnt(e, "TN");

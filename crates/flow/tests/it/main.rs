@@ -1,5 +1,7 @@
 //! Tests of the flow decoder against hand-written expectations, a model, and libipt's own suite.
 
+#![allow(clippy::unwrap_used)]
+
 mod branches;
 mod events;
 mod libipt;

@@ -2,9 +2,7 @@
 
 use ptrail_flow::{Context, Edge, EdgeKind, OffCause, SegmentEnd, Sink, cut, decode_segment};
 use ptrail_image::{Timeline, TimelineBuilder};
-use ptrail_pt::{
-    Encoder, ExecMode, Ip, Loss, PerfTime, PsbPlus, PtConfig, Time, TraceOffset, Tsc,
-};
+use ptrail_pt::{Encoder, ExecMode, Ip, Loss, PerfTime, PsbPlus, PtConfig, Time, TraceOffset, Tsc};
 
 pub(crate) const PID: u32 = 7;
 
@@ -64,7 +62,9 @@ pub(crate) fn tnt(encoder: &mut Encoder, outcomes: &str) {
 }
 
 pub(crate) fn short_tnt(outcomes: &[bool]) -> ptrail_pt::Tnt {
-    let bits = outcomes.iter().fold(0, |bits, &taken| bits << 1 | u64::from(taken));
+    let bits = outcomes
+        .iter()
+        .fold(0, |bits, &taken| bits << 1 | u64::from(taken));
     ptrail_pt::Tnt::short(bits, outcomes.len() as u8)
 }
 
@@ -116,7 +116,10 @@ impl Sink for Decoded {
             assert_eq!(self.instructions.last(), Some(&edge.from.0));
             assert!((1..=15).contains(&edge.next.0.wrapping_sub(edge.from.0)));
         }
-        self.event(format!("{kind} {:x}>{:x}", edge.from, edge.to), instructions);
+        self.event(
+            format!("{kind} {:x}>{:x}", edge.from, edge.to),
+            instructions,
+        );
     }
 
     fn begin(&mut self, ip: Ip, instructions: u64) {

@@ -145,9 +145,20 @@ fn a_psb_whose_end_is_missing_starts_a_segment_all_the_same() {
     tnt(&mut e, "N");
     let decoded = decode(&program(&CODE), &e.take());
     assert_eq!(decoded.losses, []);
-    assert_eq!(
-        decoded.events,
-        ["begin 1000", "begin 1001", "begin 1002"]
-    );
+    assert_eq!(decoded.events, ["begin 1000", "begin 1001", "begin 1002"]);
     assert_eq!(hex(&decoded.instructions), hex(&[0x1000, 0x1001, 0x1002]));
+}
+
+#[test]
+fn status_packets_that_break_off_say_nothing_of_where_the_segment_starts() {
+    let mut e = Encoder::new();
+    psb(&mut e, 0x1000);
+    e.put(&Packet::Psb);
+    e.put(&Packet::Ovf);
+    e.fup(Ip(0x1009));
+    stop(&mut e, 0x100a);
+    let decoded = decode(&program(&CODE), &e.take());
+    assert_eq!(decoded.losses.len(), 1);
+    assert_eq!(decoded.losses[0].cause, LossCause::Overflow);
+    assert_eq!(hex(&decoded.instructions), hex(&[0x1009]));
 }
