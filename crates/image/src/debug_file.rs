@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use crate::elf::Elf;
-use crate::image::{hex, map_file};
+use crate::file::{hex, map_file};
 
 /// The debug file that belongs to the program at `path`.
 pub(crate) fn find(elf: &Elf<'_>, path: &Path, roots: &[PathBuf]) -> Option<Mmap> {

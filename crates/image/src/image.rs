@@ -1,7 +1,6 @@
 //! Images: the files and captured pieces that code is mapped from.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -11,6 +10,7 @@ use memmap2::Mmap;
 use crate::debug_file;
 use crate::elf::{Elf, Segment};
 use crate::error::ImageError;
+use crate::file::{hex, map_file};
 use crate::function::{Function, FunctionKind};
 use crate::name::Names;
 use crate::table::FunctionTable;
@@ -272,20 +272,6 @@ pub(crate) fn is_file_name(path: &str) -> bool {
             .any(|p| path.starts_with(p))
 }
 
-/// Opens and maps a regular file. Pipes and devices are refused: opening those can block.
-#[allow(unsafe_code)]
-pub(crate) fn map_file(path: &Path) -> io::Result<Mmap> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let file = File::open(path)?;
-    // SAFETY: the mapping is private and read-only. Another process that writes to the file can
-    // change the bytes under us; they are only ever read as untrusted data, each use with its own
-    // bounds check, and no reference typed other than as plain bytes outlives one parse. A file that
-    // is cut while mapped ends us with SIGBUS, as it does any tool that maps program files.
-    unsafe { Mmap::map(&file) }
-}
-
 /// perf pads short build-ids with zeros.
 fn same_build_id(recorded: &[u8], found: Option<&[u8]>) -> bool {
     found.is_some_and(|found| {
@@ -300,8 +286,4 @@ fn module_name(path: &str) -> &str {
         Some((_, name)) if !name.is_empty() => name,
         _ => path,
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

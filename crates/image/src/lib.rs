@@ -45,6 +45,7 @@ mod demangle;
 mod elf;
 mod entry;
 mod error;
+mod file;
 mod frames;
 mod function;
 mod image;

@@ -3,10 +3,7 @@
 //! The fields are explained in `testdata/programs/README.md`. Unknown fields are refused, so that a
 //! misspelt expectation can't go unchecked.
 
-use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-
-use crate::native::Outcome;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -134,53 +131,5 @@ impl Program {
     /// Does it do what the README's list calls `limit`?
     pub fn has_limit(&self, limit: &str) -> bool {
         self.limits.iter().any(|known| known == limit)
-    }
-
-    /// The calls that the program itself counted while it ran.
-    ///
-    /// # Errors
-    /// When the line of one of [`counted`](Self::counted) is missing in `outcome`.
-    pub fn counted_calls(&self, outcome: &Outcome) -> Result<Vec<Call>> {
-        let count_of = |function: &String| {
-            let count = outcome
-                .stdout
-                .lines()
-                .filter_map(|line| line.strip_prefix("count "))
-                .find_map(|line| line.strip_prefix(function.as_str())?.trim().parse().ok())
-                .with_context(|| format!("{} printed no count of {function}", self.name))?;
-            Ok(Call {
-                function: function.clone(),
-                count,
-            })
-        };
-        self.counted.iter().map(count_of).collect()
-    }
-
-    /// Compares output and end with what is expected.
-    ///
-    /// # Errors
-    /// Says what differs.
-    pub fn check(&self, outcome: &Outcome) -> Result<()> {
-        if outcome.exit != self.exit {
-            bail!(
-                "{}: expected {:?}, ended with {:?}",
-                self.name,
-                self.exit,
-                outcome.exit
-            );
-        }
-        let counts = self.counted_calls(outcome)?.len();
-        let stdout: String = outcome
-            .stdout
-            .split_inclusive('\n')
-            .filter(|line| counts == 0 || !line.starts_with("count "))
-            .collect();
-        ensure!(
-            stdout == self.stdout,
-            "{}: expected the output {:?}, got {stdout:?}",
-            self.name,
-            self.stdout
-        );
-        Ok(())
     }
 }

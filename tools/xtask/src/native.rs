@@ -7,9 +7,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::manifest::{Exit, Program};
+use crate::manifest::{Call, Exit, Program};
 
 /// Only what hangs takes so long: a recorder that single-steps takes two minutes on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -65,6 +65,56 @@ impl Outcome {
             stdout: String::from_utf8_lossy(&bytes).into_owned(),
             exit: exit(status)?,
         })
+    }
+}
+
+impl Program {
+    /// The calls that the program itself counted while it ran.
+    ///
+    /// # Errors
+    /// When the line of one of [`counted`](Self::counted) is missing in `outcome`.
+    pub fn counted_calls(&self, outcome: &Outcome) -> Result<Vec<Call>> {
+        let count_of = |function: &String| {
+            let count = outcome
+                .stdout
+                .lines()
+                .filter_map(|line| line.strip_prefix("count "))
+                .find_map(|line| line.strip_prefix(function.as_str())?.trim().parse().ok())
+                .with_context(|| format!("{} printed no count of {function}", self.name))?;
+            Ok(Call {
+                function: function.clone(),
+                count,
+            })
+        };
+        self.counted.iter().map(count_of).collect()
+    }
+
+    /// Compares output and end with what is expected.
+    ///
+    /// # Errors
+    /// Says what differs.
+    pub fn check(&self, outcome: &Outcome) -> Result<()> {
+        if outcome.exit != self.exit {
+            bail!(
+                "{}: expected {:?}, ended with {:?}",
+                self.name,
+                self.exit,
+                outcome.exit
+            );
+        }
+        let counts = self.counted_calls(outcome)?.len();
+        let stdout: String = outcome
+            .stdout
+            .split_inclusive('\n')
+            .filter(|line| counts == 0 || !line.starts_with("count "))
+            .collect();
+        ensure!(
+            stdout == self.stdout,
+            "{}: expected the output {:?}, got {stdout:?}",
+            self.name,
+            self.stdout
+        );
+        Ok(())
     }
 }
 
