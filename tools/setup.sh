@@ -3,7 +3,8 @@
 #
 #   tools/setup.sh build    what a build needs: a C compiler, which cargo links with
 #   tools/setup.sh test     what the tests need (the default): also compilers for the test programs,
-#                           `perf` as the reference decoder, readelf and friends, and Perfetto
+#                           `perf` as the reference decoder, readelf and friends, and Perfetto's
+#                           trace processor with the Node.js that it runs in
 #
 # Running it again does nothing; when everything is there it needs neither the network nor root.
 set -euo pipefail
@@ -52,6 +53,10 @@ missing_for_test() {
     has g++ || echo g++
     finds gcc libc.a || echo libc6-dev
     has readelf && has objdump && has nm && has strip || echo binutils
+    compgen -G '/usr/lib/debug/.build-id/*/*.debug' >/dev/null || echo libc6-dbg
+    has script || echo bsdutils
+    has ps || echo procps
+    has callgrind_annotate || echo valgrind
     has_perf || link_perf
     has_perf || perf_package
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use ptrail_pt::{CpuId, Vendor};
 
 /// Flight recorder and time microscope for Linux programs.
 ///
@@ -38,8 +39,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Source::Auto)]
     pub(crate) source: Source,
 
-    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto) or .json
-    /// (Chrome trace events). May be given several times [default: PROGRAM.pftrace]
+    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
+    /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
+    /// .instructions.folded (flame graphs), .callgrind, .pprof. May be given several times [default:
+    /// PROGRAM.pftrace]
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) outputs: Vec<PathBuf>,
 
@@ -55,8 +58,9 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
     pub(crate) capture_only: bool,
 
-    /// Write the address of every executed instruction to FILE, as 8 little-endian bytes each: the
-    /// truth against which a decoder can be checked
+    /// Write the address of every executed instruction to FILE, and the recorder's time-stamp
+    /// counter behind it to FILE.tsc, as 8 little-endian bytes each: the truth against which a
+    /// decoder can be checked
     #[arg(long, value_name = "FILE")]
     pub(crate) truth: Option<PathBuf>,
 
@@ -89,8 +93,10 @@ pub(crate) struct DecodeArgs {
     #[arg(value_name = "INPUT")]
     pub(crate) input: PathBuf,
 
-    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto) or .json
-    /// (Chrome trace events). May be given several times [default: INPUT.pftrace]
+    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
+    /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
+    /// .instructions.folded (flame graphs), .callgrind, .pprof. May be given several times [default:
+    /// INPUT.pftrace]
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) outputs: Vec<PathBuf>,
 
@@ -107,13 +113,35 @@ pub(crate) struct DecodeArgs {
 #[derive(Parser)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct DumpArgs {
-    /// The capture
-    #[arg(value_name = "INPUT")]
-    pub(crate) input: PathBuf,
+    /// The capture: a perf.data, or, with --packets, an LLDB trace bundle (its trace.json or the
+    /// folder)
+    #[arg(value_name = "INPUT", required_unless_present = "raw")]
+    pub(crate) input: Option<PathBuf>,
 
-    /// The packets of the trace: offset, name, payload
+    /// With --packets: instead of INPUT, a file of nothing but Intel PT packets
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "packets",
+        conflicts_with = "input"
+    )]
+    pub(crate) raw: Option<PathBuf>,
+
+    /// With --packets: the CPU that recorded, for its errata; else as the capture says
+    #[arg(long, value_name = "FAMILY/MODEL[/STEPPING]", requires = "packets", value_parser = cpu)]
+    pub(crate) cpu: Option<CpuId>,
+
+    /// The packets of the trace: offset, name, payload, address
     #[arg(long, group = "what")]
     pub(crate) packets: bool,
+
+    /// With --packets: also the time at each packet, and how far it may be off
+    #[arg(long, requires = "packets")]
+    pub(crate) time: bool,
+
+    /// With --packets: only how many there are of each type, and their bytes
+    #[arg(long, requires = "packets", conflicts_with = "time")]
+    pub(crate) stats: bool,
 
     /// Every branch that was taken: time, kind, from, to
     #[arg(long, group = "what")]
@@ -163,4 +191,22 @@ impl From<Timing> for ptrail_emulate::Timing {
             Timing::Tsc => Self::Tsc,
         }
     }
+}
+
+/// An Intel CPU as `FAMILY/MODEL[/STEPPING]`, in decimal.
+fn cpu(text: &str) -> Result<CpuId, String> {
+    let refuse = || format!("{text:?} is not FAMILY/MODEL[/STEPPING], such as 6/158/9");
+    let mut numbers = text.split('/').map(str::parse::<u16>);
+    let mut next = || numbers.next().transpose().map_err(|_| refuse());
+    let (family, model, stepping) = (next()?, next()?, next()?);
+    let byte = |number: u16| u8::try_from(number).map_err(|_| refuse());
+    if numbers.next().is_some() {
+        return Err(refuse());
+    }
+    Ok(CpuId {
+        vendor: Vendor::Intel,
+        family: family.ok_or_else(refuse)?,
+        model: byte(model.ok_or_else(refuse)?)?,
+        stepping: byte(stepping.unwrap_or(0))?,
+    })
 }

@@ -5,7 +5,6 @@
 mod args;
 mod decode;
 mod dump;
-mod packet_text;
 mod progress;
 mod report;
 mod run;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use indicatif::HumanCount;
+use ptrail_export::Format;
 use ptrail_perfdata::{Extra, SourceNote};
 use ptrail_pipeline::Summary;
 use ptrail_pt::Picos;
@@ -193,9 +194,17 @@ pub(crate) fn duration(time: Picos) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// Where to go with an output, in the program that its format is for.
 fn next_step(output: &Path) -> String {
-    format!(
-        "open {} at https://ui.perfetto.dev (it stays on this machine)",
-        output.display()
-    )
+    let name = output.display();
+    match Format::from_path(output) {
+        Some(Format::Speedscope) => format!("open {name} at https://www.speedscope.app"),
+        Some(Format::FoldedTime | Format::FoldedInstructions) => {
+            format!("flamegraph.pl {name} > flame.svg")
+        }
+        Some(Format::Callgrind) => format!("callgrind_annotate {name}, or open it in KCachegrind"),
+        Some(Format::Pprof) => format!("go tool pprof -http=: {name}"),
+        Some(Format::JsonLines) => format!("jq . {name} | less"),
+        _ => format!("open {name} at https://ui.perfetto.dev (it stays on this machine)"),
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ptrail_flow::{Class, FarKind, Instruction};
 use ptrail_perfdata::{CodeBlob, Extra, Machine, Record, Sideband, SourceNote, Target, Writer};
-use ptrail_pt::Ip;
+use ptrail_pt::{Ip, Tsc};
 
 use crate::clock::{self, KERNEL_CROSSING, VirtualClock};
 use crate::front::Front;
@@ -162,8 +162,11 @@ impl Recording {
 
     fn count(&mut self, ip: Ip) -> Result<(), Error> {
         self.clock.tick();
+        let now = self.clock.tsc();
         self.instructions += 1;
-        self.truth.as_mut().map_or(Ok(()), |truth| truth.add(ip))
+        self.truth
+            .as_mut()
+            .map_or(Ok(()), |truth| truth.add(ip, now))
     }
 
     /// Real time passed while the program was in the kernel.
@@ -336,26 +339,38 @@ impl Recording {
     }
 }
 
-/// The truth file: the address of every executed instruction, 8 little-endian bytes each.
+/// The truth: the address of every executed instruction in one file, the time-stamp counter behind
+/// it in another (the same name with `.tsc` at its end), 8 little-endian bytes each.
 struct Truth {
     path: PathBuf,
-    file: BufWriter<File>,
+    addresses: BufWriter<File>,
+    times: BufWriter<File>,
 }
 
 impl Truth {
     fn create(path: &Path) -> Result<Self, Error> {
+        let mut times = path.as_os_str().to_os_string();
+        times.push(".tsc");
+        let create = || {
+            let (addresses, times) = (File::create(path)?, File::create(times)?);
+            Ok((BufWriter::new(addresses), BufWriter::new(times)))
+        };
         let path = path.to_path_buf();
-        match File::create(&path) {
-            Ok(file) => Ok(Self {
+        match create() {
+            Ok((addresses, times)) => Ok(Self {
                 path,
-                file: BufWriter::new(file),
+                addresses,
+                times,
             }),
             Err(source) => Err(Error::Truth { path, source }),
         }
     }
 
-    fn add(&mut self, ip: Ip) -> Result<(), Error> {
-        let written = self.file.write_all(&ip.0.to_le_bytes());
+    fn add(&mut self, ip: Ip, now: Tsc) -> Result<(), Error> {
+        let written = self
+            .addresses
+            .write_all(&ip.0.to_le_bytes())
+            .and_then(|()| self.times.write_all(&now.0.to_le_bytes()));
         written.map_err(|source| Error::Truth {
             path: self.path.clone(),
             source,
@@ -363,7 +378,7 @@ impl Truth {
     }
 
     fn finish(mut self) -> Result<(), Error> {
-        let written = self.file.flush();
+        let written = self.addresses.flush().and_then(|()| self.times.flush());
         written.map_err(|source| Error::Truth {
             path: self.path,
             source,

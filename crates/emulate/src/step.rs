@@ -43,7 +43,8 @@ pub struct Request<'a> {
     pub settings: Settings,
     /// The `perf.data` to write.
     pub capture: PathBuf,
-    /// If given, the address of every executed instruction goes there, 8 little-endian bytes each.
+    /// If given, the address of every executed instruction goes there, 8 little-endian bytes each,
+    /// and the time-stamp counter behind each to a file of the same name with `.tsc` at its end.
     pub truth: Option<PathBuf>,
 }
 

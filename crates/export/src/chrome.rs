@@ -16,7 +16,7 @@
 //! instants of their process. Depth is not limited here, but Perfetto shows no more than 512
 //! levels of a thread; its own format has a way round that.
 
-use std::{collections::BTreeSet, io::Write as _, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use ptrail_pt::{Ip, Loss, PerfTime, Picos};
 use ptrail_trace::{
@@ -25,6 +25,7 @@ use ptrail_trace::{
 };
 
 use crate::{
+    json::{put, put_text},
     output::Output,
     parts::Parts,
     text::{flag_names, nanos, point_track, process_name, provenance},
@@ -326,13 +327,4 @@ impl SpanSink for ChromeWriter {
         self.output.write(&self.line)?;
         self.output.finish()
     }
-}
-
-fn put(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    line.write_fmt(text).expect("memory can be written to");
-}
-
-/// A JSON string, with quotes.
-fn put_text(line: &mut Vec<u8>, text: &str) {
-    serde_json::to_writer(line, text).expect("text has a JSON form and memory can be written to");
 }

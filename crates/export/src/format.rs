@@ -4,7 +4,13 @@ use std::{fmt, path::Path, str::FromStr};
 
 use ptrail_trace::{SinkError, SpanSink};
 
-use crate::{chrome::ChromeWriter, perfetto::PerfettoWriter};
+use crate::{
+    chrome::ChromeWriter,
+    jsonl::JsonLinesWriter,
+    perfetto::PerfettoWriter,
+    profile::{ProfileKind, ProfileWriter},
+    speedscope::SpeedscopeWriter,
+};
 
 /// A file format for timelines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,11 +20,32 @@ pub enum Format {
     Perfetto,
     /// Chrome's trace event JSON.
     Chrome,
+    /// JSON, one object a line.
+    JsonLines,
+    /// speedscope's JSON.
+    Speedscope,
+    /// Folded stacks, nanoseconds.
+    FoldedTime,
+    /// Folded stacks, instructions.
+    FoldedInstructions,
+    /// Callgrind's output.
+    Callgrind,
+    /// pprof's profile.
+    Pprof,
 }
 
 impl Format {
     /// All formats, in the order of help texts.
-    pub const ALL: &'static [Self] = &[Self::Perfetto, Self::Chrome];
+    pub const ALL: &'static [Self] = &[
+        Self::Perfetto,
+        Self::Chrome,
+        Self::JsonLines,
+        Self::Speedscope,
+        Self::FoldedTime,
+        Self::FoldedInstructions,
+        Self::Callgrind,
+        Self::Pprof,
+    ];
 
     /// The format's name on the command line.
     #[must_use]
@@ -26,6 +53,12 @@ impl Format {
         match self {
             Self::Perfetto => "perfetto",
             Self::Chrome => "chrome",
+            Self::JsonLines => "jsonl",
+            Self::Speedscope => "speedscope",
+            Self::FoldedTime => "folded",
+            Self::FoldedInstructions => "folded-instructions",
+            Self::Callgrind => "callgrind",
+            Self::Pprof => "pprof",
         }
     }
 
@@ -35,6 +68,12 @@ impl Format {
         match self {
             Self::Perfetto => &["pftrace", "perfetto-trace"],
             Self::Chrome => &["json"],
+            Self::JsonLines => &["jsonl", "ndjson"],
+            Self::Speedscope => &["speedscope.json"],
+            Self::FoldedTime => &["folded"],
+            Self::FoldedInstructions => &["instructions.folded"],
+            Self::Callgrind => &["callgrind"],
+            Self::Pprof => &["pprof", "pb.gz"],
         }
     }
 
@@ -46,19 +85,39 @@ impl Format {
             Self::Chrome => {
                 "Chrome trace event JSON, for Perfetto, chrome://tracing and Tracy's importer"
             }
+            Self::JsonLines => "JSON lines with everything that is known, for scripts",
+            Self::Speedscope => "speedscope JSON, for speedscope.app",
+            Self::FoldedTime => "folded stacks by nanoseconds, for flame graphs",
+            Self::FoldedInstructions => "folded stacks by instructions, for flame graphs",
+            Self::Callgrind => "callgrind profile, for KCachegrind and callgrind_annotate",
+            Self::Pprof => "pprof profile, for `go tool pprof`, Parca and Pyroscope",
         }
     }
 
-    /// The format that a file of this name has; `None` if its extension is none of ours.
+    /// The format that a file of this name has; `None` if its extension is none of ours. Of two
+    /// extensions that fit, the longer one counts. `callgrind.out` and `callgrind.out.*`, the names
+    /// that callgrind itself gives, mean its format if no extension says otherwise.
     #[must_use]
     pub fn from_path(path: &Path) -> Option<Self> {
-        let extension = path.extension()?.to_str()?;
-        Self::ALL.iter().copied().find(|format| {
-            format
-                .extensions()
-                .iter()
-                .any(|known| known.eq_ignore_ascii_case(extension))
-        })
+        let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+        let fits = |extension: &&str| {
+            name.strip_suffix(*extension)
+                .and_then(|rest| rest.strip_suffix('.'))
+                .is_some_and(|stem| !stem.is_empty())
+        };
+        let longest = |format: &Self| {
+            let extensions = format.extensions().iter().copied();
+            extensions.filter(fits).map(str::len).max()
+        };
+        let fitting = Self::ALL
+            .iter()
+            .filter_map(|format| Some((longest(format)?, *format)));
+        let by_extension = fitting.max_by_key(|(length, _)| *length);
+        let rest = name.strip_prefix("callgrind.out");
+        let as_callgrind_does = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        by_extension
+            .map(|(_, format)| format)
+            .or_else(|| as_callgrind_does.then_some(Self::Callgrind))
     }
 }
 
@@ -104,6 +163,15 @@ pub fn create(format: Format, path: &Path) -> Result<Box<dyn SpanSink>, SinkErro
     Ok(match format {
         Format::Perfetto => Box::new(PerfettoWriter::create(path)?),
         Format::Chrome => Box::new(ChromeWriter::create(path)?),
+        Format::JsonLines => Box::new(JsonLinesWriter::create(path)?),
+        Format::Speedscope => Box::new(SpeedscopeWriter::create(path)?),
+        Format::FoldedTime => Box::new(ProfileWriter::create(ProfileKind::FoldedTime, path)?),
+        Format::FoldedInstructions => Box::new(ProfileWriter::create(
+            ProfileKind::FoldedInstructions,
+            path,
+        )?),
+        Format::Callgrind => Box::new(ProfileWriter::create(ProfileKind::Callgrind, path)?),
+        Format::Pprof => Box::new(ProfileWriter::create(ProfileKind::Pprof, path)?),
     })
 }
 
@@ -122,10 +190,23 @@ mod tests {
         }
         assert_eq!(Format::from_path(Path::new("pftrace")), None);
         assert_eq!(Format::from_path(Path::new("a.txt")), None);
-        let error = "fxt".parse::<Format>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            r#"unknown format "fxt"; known are perfetto, chrome"#
+        assert_eq!(Format::from_path(Path::new(".json")), None);
+        for (name, format) in [
+            ("a.b.json", Some(Format::Chrome)),
+            ("speedscope.json", Some(Format::Chrome)),
+            ("a.speedscope.json", Some(Format::Speedscope)),
+            ("instructions.folded", Some(Format::FoldedTime)),
+            ("callgrind.out", Some(Format::Callgrind)),
+            ("some.dir/callgrind.out.123", Some(Format::Callgrind)),
+            ("callgrind.out.json", Some(Format::Chrome)),
+            ("callgrind.output", None),
+        ] {
+            assert_eq!(Format::from_path(Path::new(name)), format, "{name}");
+        }
+        let error = "fxt".parse::<Format>().unwrap_err().to_string();
+        assert!(
+            error.starts_with(r#"unknown format "fxt"; known are perfetto, chrome, jsonl"#),
+            "{error}"
         );
     }
 }

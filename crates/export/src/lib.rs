@@ -4,6 +4,11 @@
 //! | --- | --- | --- |
 //! | `.pftrace` | [`perfetto::PerfettoWriter`] | ui.perfetto.dev, `trace_processor` |
 //! | `.json` | [`chrome::ChromeWriter`] | Perfetto, `chrome://tracing`, Tracy's importer |
+//! | `.jsonl` | [`jsonl::JsonLinesWriter`] | scripts |
+//! | `.speedscope.json` | [`speedscope::SpeedscopeWriter`] | speedscope.app |
+//! | `.folded`, `.instructions.folded` | [`profile::ProfileWriter`] | flame graph tools |
+//! | `.callgrind`, `callgrind.out.*` | [`profile::ProfileWriter`] | KCachegrind, `callgrind_annotate` |
+//! | `.pprof`, `.pb.gz` | [`profile::ProfileWriter`] | `go tool pprof`, Parca, Pyroscope |
 //!
 //! 1. Pick a [`Format`], by name or by the output's extension.
 //! 2. [`create`] opens the output.
@@ -19,7 +24,8 @@
 //!   of execution, and the begin of a caller that was found late stands where its part of the
 //!   track begins, outside callers found before it.
 //! * *Flat memory.* What is kept is the table of functions, a little for each track, and the
-//!   begins of late callers (one stack's depth for each part between losses).
+//!   begins of late callers (one stack's depth for each part between losses). Profiles keep an
+//!   entry for each call path that occurred instead.
 //!
 //! ```
 //! use ptrail_export::{Format, create};
@@ -53,11 +59,20 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod callgrind;
+mod calls;
 pub mod chrome;
+mod folded;
 mod format;
+mod json;
+pub mod jsonl;
 mod output;
 mod parts;
 pub mod perfetto;
+mod pprof;
+pub mod profile;
+pub mod speedscope;
+mod spool;
 mod text;
 
 pub use format::{Format, UnknownFormat, create};

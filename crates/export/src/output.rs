@@ -66,6 +66,21 @@ impl Output {
         self.position
     }
 
+    /// A nameless temporary file, where there is room for the output.
+    pub(crate) fn scratch(&self) -> Result<File, SinkError> {
+        match &self.destination {
+            Destination::File { folder, .. } => tempfile::tempfile_in(folder),
+            Destination::Device(_) => tempfile::tempfile(),
+        }
+        .map_err(|source| self.error(source))
+    }
+
+    /// Something that belongs to the output could not be written. The output is given up.
+    pub(crate) fn failed(&mut self, source: io::Error) -> SinkError {
+        self.file = None;
+        self.error(source)
+    }
+
     /// Appends bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
         let Some(file) = &mut self.file else {
@@ -107,6 +122,13 @@ impl Output {
     pub(crate) fn nothing_open(&mut self, track: TrackId) -> SinkError {
         self.misuse(format!(
             "a span closes on track {} where none is open",
+            track.0
+        ))
+    }
+
+    pub(crate) fn still_open(&mut self, track: TrackId) -> SinkError {
+        self.misuse(format!(
+            "a caller is found late on track {} while functions are open",
             track.0
         ))
     }
@@ -165,6 +187,25 @@ impl Output {
         SinkError::Io {
             path: self.path.clone(),
             source,
+        }
+    }
+}
+
+/// For encoders that write by themselves.
+impl io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(file) = &mut self.file else {
+            return Err(closed());
+        };
+        let written = io::Write::write(file, bytes)?;
+        self.position += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.file {
+            Some(file) => file.flush(),
+            None => Err(closed()),
         }
     }
 }

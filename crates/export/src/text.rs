@@ -23,6 +23,16 @@ pub(crate) fn point_track(kind: PointKind) -> &'static str {
     }
 }
 
+/// The name of a kind of point, for programs.
+pub(crate) fn point_kind(kind: PointKind) -> &'static str {
+    match kind {
+        PointKind::Signal => "signal",
+        PointKind::Exec => "exec",
+        PointKind::Trigger => "trigger",
+        _ => "event",
+    }
+}
+
 /// What the recording is, for people.
 pub(crate) fn provenance(source: Source) -> &'static str {
     match source {
@@ -31,11 +41,28 @@ pub(crate) fn provenance(source: Source) -> &'static str {
     }
 }
 
+/// What is added to names where the times under them are not real.
+pub(crate) fn clock_note(source: Source) -> &'static str {
+    match source {
+        Source::Hardware => "",
+        Source::Software => " (virtual clock)",
+    }
+}
+
 /// A process's name, with the note that its times are not real if they are not. Viewers show it
 /// above everything else, and nothing else so surely.
 pub(crate) fn process_name(track: &Track, source: Source) -> String {
-    match source {
-        Source::Hardware => track.process.clone(),
-        Source::Software => format!("{} (virtual clock)", track.process),
+    format!("{}{}", track.process, clock_note(source))
+}
+
+/// A name for formats of lines: without control characters or spaces around it, and not empty.
+pub(crate) fn one_line(name: &str) -> String {
+    let spaced: String = name
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    match spaced.trim() {
+        "" => "[unnamed]".to_owned(),
+        trimmed => trimmed.to_owned(),
     }
 }

@@ -153,7 +153,10 @@ pub(crate) fn packet(body: &[u8], block: Block, quirks: Quirks) -> Result<(Packe
         None => window[..body.len()].copy_from_slice(body),
     }
     let decoded = match window[0] {
-        first::PAD => Ok(pads(body)),
+        first::PAD => {
+            let run = pads(body);
+            Ok((Packet::Pad { run: run as u32 }, run))
+        }
         byte if block != Block::None && byte & 7 == first::BIP => Ok(bip(&window, block)),
         _ => {
             let word = load(&window, 0, 8);
@@ -182,12 +185,24 @@ impl word::Take for Window<'_> {
     }
 }
 
-fn pads(body: &[u8]) -> (Packet, usize) {
+/// The length of the run of PADs at the start of `body`, at most `u32::MAX`.
+#[inline]
+pub(crate) fn pads(body: &[u8]) -> usize {
     let body = &body[..body.len().min(u32::MAX as usize)];
-    let lines = body.chunks_exact(64).take_while(|line| **line == [0; 64]).count();
-    let rest = body[lines * 64..].iter().take_while(|byte| **byte == 0).count();
-    let run = lines * 64 + rest;
-    (Packet::Pad { run: run as u32 }, run)
+    let mut run = 0;
+    while let Some(line) = body[run..].first_chunk::<64>()
+        && *line == [0; 64]
+    {
+        run += 64;
+    }
+    while let Some(word) = body[run..].first_chunk() {
+        let word = u64::from_le_bytes(*word);
+        if word != 0 {
+            return run + (word.trailing_zeros() / 8) as usize;
+        }
+        run += 8;
+    }
+    run + body[run..].iter().take_while(|byte| **byte == 0).count()
 }
 
 /// Applies the errata that change what a packet is.
@@ -284,6 +299,7 @@ fn extended(window: &[u8; 16]) -> Decoded {
         // The payload is zero.
         (second::TNT_LONG, _) => Err(Refused { examined: 8 }),
         (second::PSB, _) => Err(cut_psb(window)),
+        (second::TMA, _) => Ok((Packet::TmaInvalid(load(window, 2, 5)), 7)),
         (second::THIRD, MNT) => Ok((Packet::Mnt(load(window, 3, 8)), 11)),
         (second::THIRD, _) => Err(Refused { examined: 3 }),
         _ => with_ip(window).or_else(|_| event(window)),

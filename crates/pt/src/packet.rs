@@ -57,9 +57,11 @@ impl Tnt {
         Self(TNT_LONG | payload)
     }
 
-    /// The outcomes below a stop bit, as the packet holds them.
+    /// The outcomes below a stop bit, as the packet holds them: cheaper than [`Tnt::bits`] and
+    /// [`Tnt::len`].
     #[inline]
-    pub(crate) const fn payload(self) -> u64 {
+    #[must_use]
+    pub const fn payload(self) -> u64 {
         self.0 & !TNT_LONG
     }
 

@@ -6,6 +6,21 @@
 use crate::opcode::{Quirks, field, first, second};
 use crate::{ExecMode, IpBytes, IpPayload, Packet, Tnt};
 
+/// Whether the byte is a short TNT: even, and neither PAD nor 0x02.
+#[inline(always)]
+pub(crate) fn is_short_tnt(byte: u8) -> bool {
+    (2..0x80).contains(&byte.rotate_right(1))
+}
+
+/// Whether all eight bytes are short TNTs.
+#[inline(always)]
+pub(crate) fn are_short_tnts(word: u64) -> bool {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // At least 4: no carry leaves a byte, as 0x7c + 0x7c < 0x100.
+    let large = ((word & 0x7c7c_7c7c_7c7c_7c7c) + 0x7c7c_7c7c_7c7c_7c7c) | word;
+    large & !(word << 7) & HIGH == HIGH
+}
+
 /// What is done with a packet.
 pub(crate) trait Take {
     /// What comes of it.
@@ -26,29 +41,71 @@ pub(crate) trait Take {
 #[inline(always)]
 pub(crate) fn packet<T: Take>(word: u64, quirks: Quirks, taker: T) -> T::Taken {
     let byte = word as u8;
-    // A short TNT is even, and neither PAD nor 0x02.
-    let half = byte.rotate_right(1);
-    if (2..0x80).contains(&half) {
-        return taker.take(Packet::Tnt(Tnt::from_short_payload(half)), 1);
+    if is_short_tnt(byte) {
+        return taker.take(Packet::Tnt(Tnt::from_short_payload(byte >> 1)), 1);
     }
-    match byte & 0x1f {
-        first::PAD if word != 0 => {
+    match KINDS[usize::from(byte)] {
+        Kind::Pad if word != 0 => {
             let run = word.trailing_zeros() / 8;
             taker.take(Packet::Pad { run }, run as usize)
         }
-        first::TIP => with_ip(word, Packet::Tip, taker),
-        first::TIP_PGE => with_ip(word, Packet::TipPge, taker),
-        first::TIP_PGD => with_ip(word, Packet::TipPgd, taker),
-        first::FUP => with_ip(word, Packet::Fup, taker),
-        first::EXT => extended(word, taker),
-        _ if byte & 7 == first::CYC => taker.take(Packet::Cyc(word >> 3 & 0x1f), 1),
-        _ if byte & 7 == first::CYC_MORE => long_cyc(word, quirks, taker),
-        _ => match byte {
-            first::MTC => taker.take(Packet::Mtc((word >> 8) as u8), 2),
-            first::TSC => taker.take(Packet::Tsc(word >> 8), 8),
-            first::MODE => mode((word >> 8) as u8, taker),
-            _ => taker.none(),
-        },
+        Kind::Tip => with_ip(word, Packet::Tip, taker),
+        Kind::TipPge => with_ip(word, Packet::TipPge, taker),
+        Kind::TipPgd => with_ip(word, Packet::TipPgd, taker),
+        Kind::Fup => with_ip(word, Packet::Fup, taker),
+        Kind::Cyc => taker.take(Packet::Cyc(word >> 3 & 0x1f), 1),
+        Kind::LongCyc => long_cyc(word, quirks, taker),
+        Kind::Mtc => taker.take(Packet::Mtc((word >> 8) as u8), 2),
+        Kind::Tsc => taker.take(Packet::Tsc(word >> 8), 8),
+        Kind::Mode => mode((word >> 8) as u8, taker),
+        Kind::Extended => extended(word, taker),
+        Kind::Pad | Kind::Other => taker.none(),
+    }
+}
+
+/// What a first byte begins.
+#[derive(Clone, Copy)]
+enum Kind {
+    Pad,
+    Tip,
+    TipPge,
+    TipPgd,
+    Fup,
+    Cyc,
+    LongCyc,
+    Mtc,
+    Tsc,
+    Mode,
+    Extended,
+    /// A packet that is too long for a word, or none. (Short TNTs are asked for before.)
+    Other,
+}
+
+static KINDS: [Kind; 256] = {
+    let mut kinds = [Kind::Other; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        kinds[byte] = kind(byte as u8);
+        byte += 1;
+    }
+    kinds
+};
+
+const fn kind(byte: u8) -> Kind {
+    let in_word = LENGTHS >> (4 * (byte >> 5)) & 0xf != 0;
+    match (byte & 0x1f, byte) {
+        (first::TIP, _) if in_word => Kind::Tip,
+        (first::TIP_PGE, _) if in_word => Kind::TipPge,
+        (first::TIP_PGD, _) if in_word => Kind::TipPgd,
+        (first::FUP, _) if in_word => Kind::Fup,
+        (_, first::PAD) => Kind::Pad,
+        (_, first::MTC) => Kind::Mtc,
+        (_, first::TSC) => Kind::Tsc,
+        (_, first::MODE) => Kind::Mode,
+        (_, first::EXT) => Kind::Extended,
+        _ if byte & 7 == first::CYC => Kind::Cyc,
+        _ if byte & 7 == first::CYC_MORE => Kind::LongCyc,
+        _ => Kind::Other,
     }
 }
 
@@ -69,9 +126,6 @@ const IP_BYTES: [IpBytes; 8] = [
 #[inline(always)]
 fn with_ip<T: Take>(word: u64, make: impl FnOnce(IpPayload) -> Packet, taker: T) -> T::Taken {
     let len = LENGTHS >> (word >> 3 & 0x1c) & 7;
-    if len == 0 {
-        return taker.none();
-    }
     let unused = 64 - 8 * len;
     let bytes = IP_BYTES[(word >> 5 & 7) as usize];
     let value = word << unused >> unused >> 8;
@@ -82,9 +136,15 @@ fn with_ip<T: Take>(word: u64, make: impl FnOnce(IpPayload) -> Packet, taker: T)
 /// whether there are more.
 #[inline(always)]
 fn long_cyc<T: Take>(word: u64, quirks: Quirks, taker: T) -> T::Taken {
-    let ends = !word & 0x0101_0101_0101_0100;
-    // Erratum SKD007: this may be an OVF.
-    if ends == 0 || quirks.skd007 && word >> 8 & 0xffff == 0xf302 {
+    if word & 0x100 == 0 {
+        // Erratum SKD007: this may be an OVF.
+        if quirks.skd007 && word >> 8 & 0xffff == 0xf302 {
+            return taker.none();
+        }
+        return taker.take(Packet::Cyc(word >> 3 & 0x1f | word >> 4 & 0xfe0), 2);
+    }
+    let ends = !word & 0x0101_0101_0101_0000;
+    if ends == 0 {
         return taker.none();
     }
     let last = ends.trailing_zeros();
@@ -93,7 +153,10 @@ fn long_cyc<T: Take>(word: u64, quirks: Quirks, taker: T) -> T::Taken {
     let joined = sevens & 0x007f_007f_007f_007f | (sevens & 0x7f00_7f00_7f00) >> 1;
     let joined = joined & 0x3fff_0000_3fff | (joined & 0x7f_0000_3fff_0000) >> 2;
     let joined = joined & 0x0fff_ffff | joined >> 32 << 28;
-    taker.take(Packet::Cyc(word >> 3 & 0x1f | joined << 5), 1 + (last / 8) as usize)
+    taker.take(
+        Packet::Cyc(word >> 3 & 0x1f | joined << 5),
+        1 + (last / 8) as usize,
+    )
 }
 
 /// MODE; its leaf is in the top three bits. CS.L and CS.D together are reserved.
@@ -133,23 +196,15 @@ fn extended<T: Take>(word: u64, taker: T) -> T::Taken {
             let (ratio, reserved) = (payload as u8, (payload >> 8) as u8);
             taker.take(Packet::Cbr { ratio, reserved }, 4)
         }
-        second::TMA => taker.take(tma(payload & 0xff_ffff_ffff), 7),
+        second::TMA if payload & field::TMA_RESERVED == 0 => {
+            let (ctc, fast_counter) = (payload as u16, (payload >> 24) as u16);
+            taker.take(Packet::Tma { ctc, fast_counter }, 7)
+        }
         second::VMCS => taker.take(Packet::Vmcs((payload & 0xff_ffff_ffff) << 12), 7),
         second::PIP => {
             let (cr3, non_root) = (payload >> 1 << 5, payload & 1 != 0);
             taker.take(Packet::Pip { cr3, non_root }, 8)
         }
         _ => taker.none(),
-    }
-}
-
-#[inline(always)]
-fn tma(payload: u64) -> Packet {
-    if payload & field::TMA_RESERVED != 0 {
-        return Packet::TmaInvalid(payload);
-    }
-    Packet::Tma {
-        ctc: payload as u16,
-        fast_counter: (payload >> 24) as u16,
     }
 }

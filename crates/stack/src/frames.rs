@@ -12,6 +12,14 @@ pub(crate) struct Moment {
     pub(crate) instructions: u64,
 }
 
+impl Moment {
+    /// Before anything.
+    pub(crate) const START: Self = Self {
+        at: Picos(0),
+        instructions: 0,
+    };
+}
+
 /// How a frame came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -82,10 +90,7 @@ pub(crate) struct Frames<'s> {
 
 impl<'s> Frames<'s> {
     pub(crate) fn new(sink: &'s mut dyn SpanSink, track: TrackId) -> Self {
-        let base = Moment {
-            at: Picos(0),
-            instructions: 0,
-        };
+        let base = Moment::START;
         Self {
             sink,
             track,
@@ -195,6 +200,16 @@ impl<'s> Frames<'s> {
             flags: frame.flags | flags,
         })?;
         Ok(Some(frame))
+    }
+
+    /// Leaves the innermost frames as far as they are hidden; whether there were any.
+    pub(crate) fn pop_hidden(&mut self, now: Moment) -> Result<bool, SinkError> {
+        let mut any = false;
+        while self.top().is_some_and(|top| top.kind == Kind::Hidden) {
+            self.pop(now, SpanFlags::empty())?;
+            any = true;
+        }
+        Ok(any)
     }
 
     /// Leaves frames until `len` are left; all but the outermost of them get `flags`.

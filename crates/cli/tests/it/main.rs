@@ -3,10 +3,12 @@
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod clock;
 mod corpus;
 mod endings;
 mod everyday;
 mod options;
+mod packets;
 mod perf;
 mod recorded;
 mod refusals;

@@ -233,6 +233,10 @@ fn help_is_there_for_every_command() {
             "dump",
             &[
                 "--packets",
+                "--raw",
+                "--cpu",
+                "--time",
+                "--stats",
                 "--branches",
                 "--instructions",
                 "--spans",

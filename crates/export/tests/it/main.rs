@@ -5,8 +5,14 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod callgrind;
 mod chrome;
+mod folded;
+mod jsonl;
 mod perfetto;
+mod pprof;
 mod program;
+mod speedscope;
 mod stream;
+mod sums;
 mod viewer;

@@ -1,6 +1,6 @@
 //! Tests of the flow decoder against hand-written expectations, a model, and libipt's own suite.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod branches;
 mod events;

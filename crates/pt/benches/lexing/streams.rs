@@ -40,7 +40,7 @@ impl Random {
 
     /// True once in `n` times.
     fn once_in(&mut self, n: u64) -> bool {
-        (self.next() >> 32) % n == 0
+        (self.next() >> 32).is_multiple_of(n)
     }
 
     /// An address; mostly near the last ones.

@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ptrail_pt::{
-    BadPacket, Clock, Encoder, ExecMode, IpBytes, IpPayload, Lexer, Packet, PerfTime, PtConfig,
-    TimeConv, Tnt, TraceOffset, Tsc, find_psb,
+    BadPacket, Clock, CpuId, Encoder, ExecMode, IpBytes, IpPayload, Lexed, Lexer, Packet,
+    PacketSink, PerfTime, PtConfig, TimeConv, Tnt, TraceOffset, Tsc, Vendor, find_psb,
 };
 
 fn ip_payload() -> impl Strategy<Value = IpPayload> {
@@ -159,6 +159,26 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(part, 0..20).prop_map(|parts| parts.concat())
 }
 
+const SKYLAKE: CpuId = CpuId {
+    vendor: Vendor::Intel,
+    family: 6,
+    model: 0x5e,
+    stepping: 3,
+};
+
+/// What `drain` gives.
+struct Items(Vec<Result<Lexed, BadPacket>>);
+
+impl PacketSink for Items {
+    fn packet(&mut self, lexed: Lexed) {
+        self.0.push(Ok(lexed));
+    }
+
+    fn bad(&mut self, bad: BadPacket) {
+        self.0.push(Err(bad));
+    }
+}
+
 fn bytes_of(item: &Result<ptrail_pt::Lexed, BadPacket>) -> u64 {
     item.as_ref()
         .map_or_else(|bad| bad.skipped, |lexed| lexed.len.into())
@@ -190,6 +210,19 @@ proptest! {
             }
         }
         prop_assert_eq!(at, base + bytes.len() as u64);
+    }
+
+    #[test]
+    fn draining_gives_what_iterating_gives(bytes in bytes(), tnts in vec(2..64_u8, 0..80), base in 0..1_u64 << 40) {
+        // Whole words of short TNTs, too.
+        let tnts = tnts.iter().map(|byte| 2 * byte).collect::<Vec<_>>();
+        let bytes = [&bytes[..], &tnts, &bytes].concat();
+        for cpu in [None, Some(SKYLAKE)] {
+            let lexer = Lexer::new(&bytes, TraceOffset(base)).for_cpu(cpu);
+            let mut items = Items(Vec::new());
+            lexer.clone().drain(&mut items);
+            prop_assert_eq!(items.0, lexer.collect::<Vec<_>>());
+        }
     }
 
     #[test]

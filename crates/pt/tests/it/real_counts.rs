@@ -69,3 +69,40 @@ fn libxdc() {
         }
     }
 }
+
+/// The PT stream of a thread in a Griffin log: its buffers, joined in the order of their sequence.
+/// Items are: u32 kind, u32 size of the whole item, body; a buffer (kind 0) holds u64 tgid, u64
+/// pid, u64 sequence, u64 n, n bytes.
+fn griffin_stream(log: &[u8], pid: u64) -> Vec<u8> {
+    let u32_at = |at: usize| u32::from_le_bytes(log[at..at + 4].try_into().unwrap());
+    let u64_at = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().unwrap());
+    assert_eq!((u32_at(0), u32_at(4)), (0x51c0_ffee, 1));
+    let mut buffers = BTreeMap::new();
+    let mut at = 8;
+    while at < log.len() {
+        let (kind, size) = (u32_at(at), u32_at(at + 4) as usize);
+        if kind == 0 && u64_at(at + 16) == pid {
+            let bytes = &log[at + 40..][..u64_at(at + 32) as usize];
+            assert!(buffers.insert(u64_at(at + 24), bytes).is_none());
+        }
+        at += size;
+    }
+    buffers.into_values().flatten().copied().collect()
+}
+
+#[test]
+fn arcus() {
+    let Some(folder) = testdata::folder("arcus") else {
+        return;
+    };
+    let reference = testdata::json(&folder.join("reference.json"));
+    for trace in reference["traces"].as_array().unwrap() {
+        let log = testdata::gunzip(&folder.join(trace["log"].as_str().unwrap()));
+        for stream in trace["streams"].as_array().unwrap() {
+            let data = griffin_stream(&log, stream["pid"].as_u64().unwrap());
+            assert_eq!(data.len() as u64, stream["bytes"].as_u64().unwrap());
+            let name = trace["name"].as_str().unwrap();
+            check(name, &data, &stream["packets_by_type"], true);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `ptrail dump`: what a capture holds, one line an item.
+
+mod branches;
+mod bundle;
+mod instructions;
+mod packet_text;
+mod packets;
+mod source;
+mod spans;
+mod statistics;
+
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use ptrail_flow::Sink;
+use ptrail_perfdata::Capture;
+use ptrail_pipeline::{Session, Stream};
+use ptrail_pt::Picos;
+
+use crate::args::DumpArgs;
+use branches::BranchLines;
+use instructions::{InstructionLines, digest};
+use spans::SpanLines;
+
+pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match &args.input {
+        Some(input) if !args.packets => decoded(input, args, &mut out)?,
+        _ => packets::packets(args, &mut out)?,
+    }
+    out.flush().context("standard output")
+}
+
+/// What needs the code that the packets ran through.
+fn decoded(input: &Path, args: &DumpArgs, out: &mut impl Write) -> Result<()> {
+    let capture = Capture::open(input)?;
+    let session = Session::new(&capture)?;
+    if args.spans {
+        let mut lines = SpanLines {
+            out,
+            json: args.json,
+            functions: HashMap::new(),
+            failed: None,
+        };
+        session.run(&mut lines, &mut |_| {})?;
+        return Ok(lines.failed.map_or(Ok(()), Err)?);
+    }
+    for stream in session.streams() {
+        if !args.json && !args.digest {
+            writeln!(
+                out,
+                "# {} pid {} tid {}",
+                stream.name, stream.pid, stream.tid
+            )?;
+        }
+        if args.branches {
+            let lines = BranchLines {
+                out,
+                json: args.json,
+                tid: stream.tid,
+                at: Picos(0),
+                failed: None,
+            };
+            walk(&session, stream, lines)?;
+        } else if args.digest {
+            digest(&session, stream, args.json, out)?;
+        } else {
+            let lines = InstructionLines {
+                out,
+                json: args.json,
+                tid: stream.tid,
+                failed: None,
+            };
+            walk(&session, stream, lines)?;
+        }
+    }
+    Ok(())
+}
+
+/// A sink that writes lines and remembers the first error.
+trait Lines: Sink {
+    fn take_error(&mut self) -> Option<io::Error>;
+}
+
+fn walk<L: Lines>(session: &Session<'_>, stream: &Stream<'_>, mut lines: L) -> Result<()> {
+    session.walk(stream, &mut lines, |lines, _, _| {
+        lines.take_error().map_or(Ok(()), Err)
+    })?;
+    Ok(())
+}
+
+/// Nanoseconds with the picoseconds behind the point.
+fn nanoseconds(time: Picos) -> String {
+    format!("{}.{:03}", time.0 / 1000, time.0 % 1000)
+}

@@ -1,0 +1,31 @@
+//! Files opened in programs that are too heavy for every test run.
+//!
+//! ```sh
+//! apt-get install chromium golang-go
+//! npm install --prefix target/consumers playwright-core speedscope@1.25.0
+//! cargo test -p ptrail-export --test consumers
+//! ```
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod pprof;
+#[path = "../it/program.rs"]
+mod program;
+mod speedscope;
+#[allow(dead_code)] // The other test binary uses all of it.
+#[path = "../it/stream.rs"]
+mod stream;
+#[path = "../it/sums.rs"]
+mod sums;
+
+use std::path::Path;
+
+use ptrail_export::{Format, create};
+
+use crate::stream::Stream;
+
+/// Writes a stream; the format is the name's.
+fn write(stream: &Stream, path: &Path) {
+    let format = Format::from_path(path).unwrap();
+    stream.play(create(format, path).unwrap().as_mut());
+}

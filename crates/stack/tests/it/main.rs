@@ -1,0 +1,15 @@
+//! Tests of the stack builder: events by hand over made-up functions, spans by hand.
+
+#![allow(clippy::unwrap_used)]
+
+mod calls;
+mod cold_parts;
+mod contract;
+mod deep;
+mod gaps;
+mod parts;
+mod properties;
+mod script;
+mod signals;
+mod times;
+mod unwinding;
