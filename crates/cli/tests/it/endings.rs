@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::recorded::{dump, ptrail};
+use crate::recorded::dump;
 use crate::viewer;
 
 /// A program that says when it is ready, counts its SIGINTs, and then does as its argument says.
@@ -48,9 +48,10 @@ impl Running {
     fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = build(folder.path());
-        let mut command = ptrail();
+        // A test run in the background may have been told to ignore SIGINT, and programs inherit that.
+        let mut command = Command::new("env");
         command
-            .arg("run")
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_ptrail"), "run"])
             .arg("-o")
             .arg(folder.path().join("x.pftrace"));
         command
