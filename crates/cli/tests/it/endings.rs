@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     while (!caught)
         wait_here();
-    for (int tenths = 0; tenths < (stays ? 40 : 5); tenths++)
+    for (int tenths = 0; tenths < (stays ? 40 : 2); tenths++)
         usleep(100000);
     printf("caught %d\n", (int)caught);
     return 7;
