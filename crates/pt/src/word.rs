@@ -12,14 +12,13 @@ pub(crate) fn is_short_tnt(byte: u8) -> bool {
     (2..0x80).contains(&byte.rotate_right(1))
 }
 
-/// How many short TNTs there are at the start of the word, 0 to 8.
+/// Whether all eight bytes are short TNTs.
 #[inline(always)]
-pub(crate) fn short_tnts(word: u64) -> u32 {
+pub(crate) fn are_short_tnts(word: u64) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;
     // At least 4: no carry leaves a byte, as 0x7c + 0x7c < 0x100.
     let large = ((word & 0x7c7c_7c7c_7c7c_7c7c) + 0x7c7c_7c7c_7c7c_7c7c) | word;
-    let others = !(large & !(word << 7)) & HIGH;
-    others.trailing_zeros() / 8
+    large & !(word << 7) & HIGH == HIGH
 }
 
 /// What is done with a packet.

@@ -103,7 +103,7 @@ impl Lexer<'_> {
         loop {
             while let Some(window) = self.body.first_chunk() {
                 let word = u64::from_le_bytes(*window);
-                if word::is_short_tnt(word as u8) {
+                if word::is_short_tnt(word as u8) && word::are_short_tnts(word) {
                     self.short_tnts(word, sink);
                 } else if word == 0 {
                     let run = opcode::pads(self.body);
@@ -124,27 +124,19 @@ impl Lexer<'_> {
         }
     }
 
-    /// All short TNTs at the start of the word.
+    /// Eight short TNTs.
     #[inline(always)]
     fn short_tnts<S: PacketSink>(&mut self, word: u64, sink: &mut S) {
-        let count = word::short_tnts(word);
-        let TraceOffset(offset) = self.advance(count as usize);
-        if count == 8 {
-            for i in 0..8 {
-                sink.tnt(TraceOffset(offset + i), 1, tnt(word >> (8 * i)));
-            }
-        } else {
-            for i in 0..u64::from(count) {
-                sink.tnt(TraceOffset(offset + i), 1, tnt(word >> (8 * i)));
-            }
+        let TraceOffset(offset) = self.advance(8);
+        for i in 0..8 {
+            let byte = (word >> (8 * i)) as u8;
+            sink.tnt(
+                TraceOffset(offset + i),
+                1,
+                Tnt::from_short_payload(byte >> 1),
+            );
         }
     }
-}
-
-/// The short TNT in the low byte.
-#[inline(always)]
-fn tnt(word: u64) -> Tnt {
-    Tnt::from_short_payload(word as u8 >> 1)
 }
 
 #[inline(always)]
