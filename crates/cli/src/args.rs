@@ -168,7 +168,7 @@ pub(crate) struct DumpArgs {
 pub(crate) enum Source {
     /// The best that this machine has: at present the software recorder
     Auto,
-    /// The software recorder: single-steps the program (ptrace), some 45,000 instructions a second,
+    /// The software recorder: single-steps the program (ptrace), some 35,000 instructions a second,
     /// with a virtual clock
     Step,
 }
