@@ -3,69 +3,35 @@
 //! It never runs ahead: after a packet it stands right behind the last branch that packet decided,
 //! and the straight code up to the next decision is walked when the next packet says that it ran.
 //! So an asynchronous event (FUP) in between is met at the right instruction.
+//!
+//! TNT and TIP packets take the fast way (`follow`), which uses branch outcomes many at a time: they
+//! wait until there are enough, or until another packet needs to know where execution stands.
 
+mod follow;
 mod loss;
+mod outcomes;
 mod walk;
 
-use std::collections::HashMap;
-
-use ptrail_image::{AddressSpace, Timeline};
+use ptrail_image::AddressSpace;
 use ptrail_pt::{
     BadPacket, Clock, Errata, ExecMode, Ip, IpPayload, LastIp, Lexed, Lexer, Loss, LossCause,
-    Packet, PerfTime, Picos, PtConfig, TimeConv, Tnt, TraceOffset,
+    Packet, PacketSink, PerfTime, Picos, TNT_LONG_MAX, TNT_SHORT_MAX, Tnt, TraceOffset,
 };
 
+use crate::decoder::{Context, Decoder, Graphs, SegmentEnd};
+use crate::graph::{Graph, NodeId, OUTCOMES};
 use crate::{
     Class, Edge, EdgeKind, FarKind, Instruction, OffCause, Segment, Sink, return_stack::ReturnStack,
 };
-
-/// What a segment is decoded with.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    /// The code.
-    pub timeline: &'a Timeline,
-    /// The process whose code it is.
-    pub pid: u32,
-    /// The trace unit's settings.
-    pub config: &'a PtConfig,
-    /// From TSC to perf clock.
-    pub conversion: Option<TimeConv>,
-    /// Perf-clock time at which [`Picos`] are zero.
-    pub base: PerfTime,
-}
-
-/// How a segment ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentEnd {
-    /// Instructions decoded.
-    pub instructions: u64,
-    /// Trace bytes lost.
-    pub lost_bytes: u64,
-    /// Times that would have gone backwards and were clamped.
-    pub clamps: u64,
-}
-
-/// Decodes one segment.
-pub fn decode_segment<S: Sink>(
-    segment: &Segment<'_>,
-    context: &Context<'_>,
-    sink: &mut S,
-) -> SegmentEnd {
-    let mut engine = Engine::new(context, sink);
-    for item in Lexer::new(segment.bytes, segment.offset).for_cpu(context.config.cpu) {
-        match item {
-            Ok(lexed) => engine.packet(&lexed),
-            Err(bad) => engine.bad_packet(&bad),
-        }
-    }
-    engine.finish(segment)
-}
+use outcomes::Outcomes;
 
 /// Where execution stands.
 #[derive(Clone, Debug)]
 enum Position {
-    /// The next instruction to execute.
+    /// At this instruction, which is the next to execute.
     At(Ip),
+    /// At the start of this node.
+    Node(NodeId),
     /// Tracing is off.
     Off,
     /// Not known since a loss, which ends at the next full address.
@@ -89,44 +55,25 @@ impl Stray {
 
 type Walk<T> = Result<T, Stray>;
 
-/// Outcomes that no branch has used yet, oldest at bit `len - 1`.
-#[derive(Clone, Copy, Default)]
-struct Outcomes {
-    bits: u64,
-    len: u8,
-}
-
-impl Outcomes {
-    fn push(&mut self, tnt: Tnt) -> bool {
-        let fits = self.len + tnt.len() <= 64;
-        if fits && !tnt.is_empty() {
-            self.bits = (self.bits.unbounded_shl(u32::from(tnt.len()))) | tnt.bits();
-            self.len += tnt.len();
-        }
-        fits
-    }
-
-    fn pop(&mut self) -> Option<bool> {
-        self.len = self.len.checked_sub(1)?;
-        Some(self.bits >> self.len & 1 == 1)
-    }
-}
-
-struct Engine<'a, S> {
-    context: &'a Context<'a>,
-    sink: &'a mut S,
+/// Decodes one segment.
+pub(crate) struct Engine<'a, 'd, S> {
+    decoder: &'d mut Decoder<'a, S>,
+    context: Context<'a>,
     space: AddressSpace<'a>,
-    cache: HashMap<Ip, Instruction>,
+    /// The code of `space`.
+    graph: Graph<'a>,
     clock: Clock,
+    /// A timing packet came since the last anchor.
+    tick: bool,
     anchored: Option<Picos>,
     last_ip: LastIp,
-    mode: ExecMode,
     /// A MODE.Exec that holds from the target of the next TIP on.
     next_mode: Option<ExecMode>,
     in_psb: bool,
     position: Position,
     outcomes: Outcomes,
     returns: ReturnStack,
+    compressed_returns: bool,
     /// A FUP that its TIP or TIP.PGD has not followed yet.
     interrupted: Option<Ip>,
     /// The packet before says what the next FUP is for: only to name an address.
@@ -136,22 +83,26 @@ struct Engine<'a, S> {
     lost_bytes: u64,
 }
 
-impl<'a, S: Sink> Engine<'a, S> {
-    fn new(context: &'a Context<'a>, sink: &'a mut S) -> Self {
+impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
+    pub(crate) fn new(decoder: &'d mut Decoder<'a, S>) -> Self {
+        let context = decoder.context;
+        let space = context.timeline.space(context.pid, context.base);
+        let graph = take_graph::<S>(&mut decoder.graphs, space, ExecMode::Bits64);
         Self {
+            decoder,
             context,
-            sink,
-            space: context.timeline.space(context.pid, context.base),
-            cache: HashMap::new(),
+            space,
+            graph,
             clock: Clock::new(context.config, context.conversion, context.base),
+            tick: false,
             anchored: None,
             last_ip: LastIp::new(),
-            mode: ExecMode::Bits64,
             next_mode: None,
             in_psb: false,
             position: Position::Off,
-            outcomes: Outcomes::default(),
+            outcomes: Outcomes::new(),
             returns: ReturnStack::new(),
+            compressed_returns: !context.config.no_return_compression,
             interrupted: None,
             fup_is_address: false,
             tsx_abort: false,
@@ -160,9 +111,21 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
     }
 
-    fn packet(&mut self, lexed: &Lexed) {
-        self.clock.eat(&lexed.packet);
+    pub(crate) fn run(mut self, segment: &Segment<'_>) -> SegmentEnd {
+        Lexer::new(segment.bytes, segment.offset)
+            .for_cpu(self.context.config.cpu)
+            .drain(&mut self);
+        self.finish(segment)
+    }
+
+    /// Takes in the time of a packet.
+    fn eat(&mut self, packet: &Packet) {
+        self.clock.eat(packet);
+        self.tick = true;
         self.follow_mappings();
+    }
+
+    fn other_packet(&mut self, lexed: &Lexed) {
         match lexed.packet {
             Packet::Psb => self.psb(),
             Packet::PsbEnd => self.psb_end(),
@@ -182,8 +145,6 @@ impl<'a, S: Sink> Engine<'a, S> {
             | Packet::Bep { ip: true }
             | Packet::Cfe { ip: true, .. }
             | Packet::Trig { ip: true, .. } => self.fup_is_address = true,
-            Packet::Tnt(tnt) => self.guarded(lexed, |engine| engine.tnt(tnt)),
-            Packet::Tip(payload) => self.addressed(lexed, payload, Self::tip),
             Packet::TipPge(payload) => self.addressed(lexed, payload, Self::tip_pge),
             Packet::TipPgd(payload) => self.tip_pgd(lexed, payload),
             Packet::Fup(payload) => self.addressed(lexed, payload, Self::fup),
@@ -206,23 +167,18 @@ impl<'a, S: Sink> Engine<'a, S> {
         let Some(ip) = self.last_ip.update(payload) else {
             // Without an address there is nothing to go by (SDM: only TIP.PGD and a FUP after OVF
             // may suppress it).
-            return self.guarded(lexed, |_| {
+            return self.guarded(lexed.offset, lexed.len, |_| {
                 Err(Stray::desync("a packet came without its address".into()))
             });
         };
         if self.in_psb {
-            return self.guarded(lexed, |engine| handle(engine, ip));
+            return self.guarded(lexed.offset, lexed.len, |engine| handle(engine, ip));
         }
         if !self.is_lost() {
             let (is_address, abort) = (self.fup_is_address, self.tsx_abort);
             match handle(self, ip) {
                 // What comes behind the address is another matter.
-                Ok(()) => {
-                    if let Err(stray) = self.walk_outcomes() {
-                        self.lose(lexed.offset, 0, stray);
-                    }
-                    return;
-                }
+                Ok(()) => return self.use_deferred(lexed.offset),
                 Err(stray) => self.lose(lexed.offset, 0, stray),
             }
             (self.fup_is_address, self.tsx_abort) = (is_address, abort);
@@ -230,17 +186,42 @@ impl<'a, S: Sink> Engine<'a, S> {
         self.recover(lexed, ip);
     }
 
+    /// Uses outcomes that came before the target that they waited for.
+    fn use_deferred(&mut self, offset: TraceOffset) {
+        if let Err(stray) = self.use_outcomes(0) {
+            self.lose(offset, 0, stray);
+        }
+    }
+
     /// Runs the handler of a packet; where it fails, or where the position is lost, the packet's
     /// bytes are lost.
-    fn guarded(&mut self, lexed: &Lexed, handle: impl FnOnce(&mut Self) -> Walk<()>) {
-        let bytes = u64::from(lexed.len);
+    fn guarded(
+        &mut self,
+        offset: TraceOffset,
+        len: u32,
+        handle: impl FnOnce(&mut Self) -> Walk<()>,
+    ) {
+        let bytes = u64::from(len);
         if let Position::Lost(loss) = &mut self.position {
             loss.bytes += bytes;
             self.lost_bytes += bytes;
             return;
         }
         if let Err(stray) = handle(self) {
-            self.lose(lexed.offset, bytes, stray);
+            self.lose(offset, bytes, stray);
+        }
+    }
+
+    /// Uses outcomes until at most `keep` wait; where the code does not fit, those that are left are
+    /// lost, with the bytes of their packets.
+    #[inline]
+    fn settle(&mut self, keep: u8) {
+        if self.outcomes.len() <= keep {
+            return;
+        }
+        if let Err(stray) = self.use_outcomes(keep) {
+            let (offset, bytes) = self.outcomes.unused().unwrap_or_default();
+            self.lose(offset, bytes, stray);
         }
     }
 
@@ -255,30 +236,34 @@ impl<'a, S: Sink> Engine<'a, S> {
         // A PSBEND also closes the status packets after an overflow; only a PSB's own starts here.
         if std::mem::take(&mut self.in_psb) {
             self.anchor();
-            if let Position::At(ip) = self.position {
-                self.sink.begin(ip, self.instructions);
+            if let Some(ip) = self.here() {
+                self.decoder.sink.begin(ip, self.instructions);
             }
         }
     }
 
-    fn tnt(&mut self, tnt: Tnt) -> Walk<()> {
+    /// Outcomes are taken in; `use_outcomes` uses them.
+    fn wait(&mut self, tnt: Tnt, offset: TraceOffset, len: u32) -> Walk<()> {
         self.fup_is_address = false;
         if let Some(ip) = self.interrupted {
             return Err(Stray::desync(format!(
                 "branch outcomes came where the target of the event at {ip:#x} should be"
             )));
         }
-        if !self.outcomes.push(tnt) {
+        if self.is_off() {
+            return Err(Stray::desync(
+                "the trace goes on although tracing was off".into(),
+            ));
+        }
+        if !self.outcomes.push(tnt, offset, len) {
             return Err(Stray::desync(
                 "branch outcomes came where the code has no branches for them".into(),
             ));
         }
-        self.walk_outcomes()?;
-        self.anchor();
         Ok(())
     }
 
-    fn tip(&mut self, to: Ip) -> Walk<()> {
+    fn event_or_branch(&mut self, to: Ip) -> Walk<()> {
         self.fup_is_address = false;
         let aborted = std::mem::take(&mut self.tsx_abort);
         let edge = match self.interrupted.take() {
@@ -305,7 +290,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         };
         self.take_next_mode();
         self.position = Position::At(to);
-        self.sink.edge(&edge, self.instructions);
+        self.report(&edge);
         self.anchor();
         Ok(())
     }
@@ -316,7 +301,8 @@ impl<'a, S: Sink> Engine<'a, S> {
         let kind = match instruction.class {
             Class::JumpIndirect => EdgeKind::Jump,
             Class::CallIndirect => {
-                self.returns.push(next);
+                let behind = self.graph.node(next);
+                self.returns.push(behind);
                 EdgeKind::Call
             }
             Class::Return => {
@@ -341,7 +327,7 @@ impl<'a, S: Sink> Engine<'a, S> {
 
     fn tip_pge(&mut self, to: Ip) -> Walk<()> {
         self.fup_is_address = false;
-        if let Position::At(ip) = self.position {
+        if let Some(ip) = self.here() {
             return Err(Stray::desync(format!(
                 "tracing was switched on at {to:#x} but was on at {ip:#x}"
             )));
@@ -349,7 +335,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         self.take_next_mode();
         self.position = Position::At(to);
         self.anchor();
-        self.sink.on(to, self.instructions);
+        self.decoder.sink.on(to, self.instructions);
         Ok(())
     }
 
@@ -385,10 +371,10 @@ impl<'a, S: Sink> Engine<'a, S> {
             None => self.walk_out(to)?,
         };
         self.tsx_abort = false;
-        self.sink.off(ip, next, cause, self.instructions);
+        self.decoder.sink.off(ip, next, cause, self.instructions);
         // Even if the time is that of the last anchor: what comes next in the stream comes after a
         // pause that must not be spread over the instructions before it.
-        self.anchored = None;
+        (self.anchored, self.tick) = (None, true);
         self.anchor();
         Ok(())
     }
@@ -412,7 +398,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         }
         self.walk_to(ip)?;
         // SDM, "Deferred TIPs": a FUP forces out all targets before it.
-        if self.outcomes.len > 0 {
+        if self.outcomes.len() > 0 {
             return Err(Stray::desync(format!(
                 "branch outcomes are left over at {ip:#x}"
             )));
@@ -440,21 +426,7 @@ impl<'a, S: Sink> Engine<'a, S> {
         self.in_psb = false;
     }
 
-    fn bad_packet(&mut self, bad: &BadPacket) {
-        let reason = if bad.truncated {
-            "the data ends inside a packet"
-        } else {
-            "the bytes are no packet"
-        };
-        self.lose(
-            bad.offset,
-            bad.skipped,
-            Stray {
-                cause: LossCause::BadPacket,
-                reason: reason.into(),
-            },
-        );
-    }
+    // ---- state ----
 
     fn is_lost(&self) -> bool {
         matches!(self.position, Position::Lost(_))
@@ -464,6 +436,30 @@ impl<'a, S: Sink> Engine<'a, S> {
         matches!(self.position, Position::Off)
     }
 
+    /// The next instruction to execute, if that is known.
+    fn here(&self) -> Option<Ip> {
+        match self.position {
+            Position::At(ip) => Some(ip),
+            Position::Node(id) => Some(self.graph.start(id)),
+            Position::Off | Position::Lost(_) => None,
+        }
+    }
+
+    fn at(&self) -> Walk<Ip> {
+        self.here()
+            .ok_or_else(|| Stray::desync("the trace goes on although tracing was off".into()))
+    }
+
+    /// The node that starts where execution stands.
+    #[inline]
+    fn node(&mut self) -> Walk<NodeId> {
+        if let Position::Node(id) = self.position {
+            return Ok(id);
+        }
+        let ip = self.at()?;
+        Ok(self.graph.node(ip))
+    }
+
     fn take_next_mode(&mut self) {
         if let Some(mode) = self.next_mode.take() {
             self.set_mode(mode);
@@ -471,28 +467,9 @@ impl<'a, S: Sink> Engine<'a, S> {
     }
 
     fn set_mode(&mut self, mode: ExecMode) {
-        if self.mode != mode {
-            self.mode = mode;
-            // The same bytes are other instructions.
-            self.cache.clear();
-        }
-    }
-
-    // ---- time ----
-
-    fn now(&self) -> Picos {
-        self.clock.now().map_or(Picos(0), |time| time.at)
-    }
-
-    fn anchor(&mut self) {
-        if self.is_lost() {
-            return;
-        }
-        if let Some(time) = self.clock.now()
-            && self.anchored != Some(time.at)
-        {
-            self.anchored = Some(time.at);
-            self.sink.anchor(self.instructions, time);
+        // The same bytes are other instructions.
+        if self.graph.mode != mode {
+            self.change_graph(mode);
         }
     }
 
@@ -504,36 +481,166 @@ impl<'a, S: Sink> Engine<'a, S> {
         let now = PerfTime(self.context.base.0 + self.now().0 / 1000);
         if now >= change {
             self.space = self.context.timeline.space(self.context.pid, now);
-            self.cache.clear();
+            self.change_graph(self.graph.mode);
+        }
+    }
+
+    fn change_graph(&mut self, mode: ExecMode) {
+        if let Some(ip) = self.here() {
+            self.position = Position::At(ip);
+        }
+        let graphs = &mut self.decoder.graphs;
+        let new = take_graph::<S>(graphs, self.space, mode);
+        let old = std::mem::replace(&mut self.graph, new);
+        self.returns.rename(|id| self.graph.node(old.start(id)));
+        graphs.insert((old.space.version(), old.mode), old);
+    }
+
+    // ---- time ----
+
+    fn now(&self) -> Picos {
+        self.clock.now().map_or(Picos(0), |time| time.at)
+    }
+
+    #[inline]
+    fn anchor(&mut self) {
+        if self.tick {
+            self.new_anchor();
+        }
+    }
+
+    fn new_anchor(&mut self) {
+        if self.is_lost() {
+            return;
+        }
+        self.tick = false;
+        if let Some(time) = self.clock.now()
+            && self.anchored != Some(time.at)
+        {
+            self.anchored = Some(time.at);
+            self.decoder.sink.anchor(self.instructions, time);
         }
     }
 
     /// Walks on to where the next segment starts, and checks that the two meet.
     fn finish(mut self, segment: &Segment<'_>) -> SegmentEnd {
+        self.settle(0);
         // The PSBEND is missing.
         self.psb_end();
         let end = TraceOffset(segment.offset.0 + segment.bytes.len() as u64);
         if let Some(start) = segment.next {
-            let met = match (&self.position, start.ip) {
-                (Position::At(_), Some(ip)) => self.walk_to(ip),
-                (Position::At(ip), None) => Err(Stray::desync(format!(
+            let met = match (self.here(), start.ip) {
+                _ if self.is_lost() => Ok(()),
+                (Some(_), Some(ip)) => self.walk_to(ip),
+                (Some(ip), None) => Err(Stray::desync(format!(
                     "tracing was on at {ip:#x}, but off at the next PSB"
                 ))),
-                (Position::Off, Some(ip)) => Err(Stray::desync(format!(
+                (None, Some(ip)) => Err(Stray::desync(format!(
                     "tracing was off, but on at {ip:#x} at the next PSB"
                 ))),
-                (Position::Off, None) | (Position::Lost(_), _) => Ok(()),
+                (None, None) => Ok(()),
             };
             if let Err(stray) = met {
                 self.lose(end, 0, stray);
             }
         }
         self.end_loss();
+        self.tick = true;
         self.anchor();
+        let key = (self.graph.space.version(), self.graph.mode);
+        self.decoder.graphs.insert(key, self.graph);
         SegmentEnd {
             instructions: self.instructions,
             lost_bytes: self.lost_bytes,
             clamps: self.clock.clamps(),
         }
+    }
+}
+
+fn take_graph<'a, S: Sink>(
+    graphs: &mut Graphs<'a>,
+    space: AddressSpace<'a>,
+    mode: ExecMode,
+) -> Graph<'a> {
+    let known = graphs.remove(&(space.version(), mode));
+    known
+        .filter(|graph| !graph.is_full())
+        .unwrap_or_else(|| Graph::new(space, mode, S::DETAIL))
+}
+
+impl<S: Sink> PacketSink for Engine<'_, '_, S> {
+    #[inline]
+    fn tnt(&mut self, offset: TraceOffset, len: u32, tnt: Tnt) {
+        self.clock.eat(&Packet::Tnt(tnt));
+        // The most that wait: those of a packet must fit in behind them.
+        if self.outcomes.len() >= OUTCOMES {
+            self.settle(0);
+        }
+        self.guarded(offset, len, |engine| engine.wait(tnt, offset, len));
+        self.settle(OUTCOMES - 1);
+        // A packet that is not full was sent because of the one behind it, and at its time.
+        let full = if tnt.is_long() {
+            TNT_LONG_MAX
+        } else {
+            TNT_SHORT_MAX
+        };
+        if self.tick && tnt.len() == full {
+            self.settle(0);
+            self.anchor();
+        }
+    }
+
+    #[inline]
+    fn tip(&mut self, offset: TraceOffset, len: u32, payload: IpPayload) {
+        self.settle(0);
+        let packet = Packet::Tip(payload);
+        self.clock.eat(&packet);
+        let special =
+            self.in_psb || self.tsx_abort || self.interrupted.is_some() || self.next_mode.is_some();
+        let mut last_ip = self.last_ip;
+        if !special
+            && let Some(ip) = last_ip.update(payload)
+            && self.follow(ip)
+        {
+            self.last_ip = last_ip;
+            self.fup_is_address = false;
+            self.anchor();
+            return self.use_deferred(offset);
+        }
+        let lexed = Lexed {
+            offset,
+            len,
+            packet,
+        };
+        self.addressed(&lexed, payload, Self::event_or_branch);
+    }
+
+    #[inline]
+    fn cyc(&mut self, _offset: TraceOffset, _len: u32, cycles: u64) {
+        self.settle(0);
+        self.eat(&Packet::Cyc(cycles));
+    }
+
+    #[inline]
+    fn pad(&mut self, _offset: TraceOffset, _run: u32) {}
+
+    fn packet(&mut self, lexed: Lexed) {
+        self.settle(0);
+        self.eat(&lexed.packet);
+        self.other_packet(&lexed);
+    }
+
+    fn bad(&mut self, bad: BadPacket) {
+        self.settle(0);
+        let reason = if bad.truncated {
+            "the data ends inside a packet"
+        } else {
+            "the bytes are no packet"
+        };
+        let stray = Stray {
+            cause: LossCause::BadPacket,
+            reason: reason.into(),
+        };
+        self.lose(bad.offset, bad.skipped, stray);
     }
 }

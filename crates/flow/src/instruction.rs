@@ -66,12 +66,22 @@ impl Instruction {
     #[must_use]
     pub fn decode(bytes: &[u8], ip: Ip, mode: ExecMode) -> Option<Self> {
         let bytes = &bytes[..bytes.len().min(15)];
-        let mut decoder = Decoder::with_ip(bitness(mode), bytes, ip.0, DecoderOptions::NONE);
-        let decoded = decoder.decode();
+        if mode == ExecMode::Bits64 && is_jmpabs(bytes) {
+            return Some(Self {
+                class: Class::JumpIndirect,
+                len: JMPABS_LEN,
+                target: Ip(0),
+            });
+        }
+        Self::of(&decoder(bytes, ip, mode).decode())
+    }
+
+    /// What the decoding library made of it; `None` if it is invalid.
+    pub(crate) fn of(decoded: &iced_x86::Instruction) -> Option<Self> {
         if decoded.is_invalid() {
             return None;
         }
-        let class = classify(&decoded);
+        let class = classify(decoded);
         let target = match class {
             Class::Conditional | Class::Jump | Class::Call => Ip(decoded.near_branch_target()),
             _ => Ip(0),
@@ -82,6 +92,20 @@ impl Instruction {
             target,
         })
     }
+}
+
+/// Reads instructions from the start of `bytes`, which stands at `ip`.
+pub(crate) fn decoder(bytes: &[u8], ip: Ip, mode: ExecMode) -> Decoder<'_> {
+    Decoder::with_ip(bitness(mode), bytes, ip.0, DecoderOptions::NONE)
+}
+
+/// Bytes of JMPABS with its 64-bit target.
+const JMPABS_LEN: u8 = 11;
+
+/// JMPABS (Intel APX specification, "64-bit Direct Jump"), which iced-x86 does not know. Its target
+/// comes by TIP, as an indirect jump's does.
+fn is_jmpabs(bytes: &[u8]) -> bool {
+    bytes.len() >= usize::from(JMPABS_LEN) && matches!(bytes, [0xd5, 0x00, 0xa1, ..])
 }
 
 fn classify(decoded: &iced_x86::Instruction) -> Class {

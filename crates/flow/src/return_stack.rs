@@ -1,14 +1,15 @@
 //! The return stack of return compression (SDM, "Return Compression").
 
-use ptrail_pt::Ip;
+use crate::graph::NodeId;
 
 /// How many calls the CPU remembers.
-const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 
-/// Return addresses of the last 64 calls; the 65th overwrites the oldest.
+/// Where the last 64 calls return to; the 65th overwrites the oldest.
 #[derive(Clone, Debug)]
 pub(crate) struct ReturnStack {
-    slots: [Ip; DEPTH],
+    slots: [NodeId; DEPTH],
+    /// Counts pushes less pops; the innermost call is in the slot before.
     top: usize,
     len: usize,
 }
@@ -16,38 +17,108 @@ pub(crate) struct ReturnStack {
 impl ReturnStack {
     pub(crate) fn new() -> Self {
         Self {
-            slots: [Ip(0); DEPTH],
+            slots: [NodeId::NONE; DEPTH],
             top: 0,
             len: 0,
         }
     }
 
-    pub(crate) fn push(&mut self, ip: Ip) {
-        self.slots[self.top] = ip;
-        self.top = (self.top + 1) % DEPTH;
+    #[inline]
+    pub(crate) fn push(&mut self, to: NodeId) {
+        self.slots[self.top % DEPTH] = to;
+        self.top = self.top.wrapping_add(1);
         self.len = (self.len + 1).min(DEPTH);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Ip> {
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<NodeId> {
         self.len = self.len.checked_sub(1)?;
-        self.top = (self.top + DEPTH - 1) % DEPTH;
-        Some(self.slots[self.top])
+        self.top = self.top.wrapping_sub(1);
+        Some(self.slots[self.top % DEPTH])
+    }
+
+    /// The innermost call (`below` 0), the one around it (1), and so on.
+    #[inline]
+    pub(crate) fn peek(&self, below: usize) -> Option<NodeId> {
+        (below < self.len).then(|| self.slots[self.top.wrapping_sub(1 + below) % DEPTH])
+    }
+
+    /// Does at once what a run of calls and returns did: at its highest it held `peak` calls more
+    /// than before, it returned from `pops` of those that were there, and `pushes` are left.
+    #[inline]
+    pub(crate) fn replay(&mut self, peak: usize, pops: usize, pushes: &[NodeId]) {
+        self.len = self
+            .len
+            .min(DEPTH.saturating_sub(peak))
+            .saturating_sub(pops);
+        self.top = self.top.wrapping_sub(pops);
+        for &to in pushes {
+            self.slots[self.top % DEPTH] = to;
+            self.top = self.top.wrapping_add(1);
+        }
+        self.len = (self.len + pushes.len()).min(DEPTH);
     }
 
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
+
+    /// Renames what it holds.
+    pub(crate) fn rename(&mut self, mut rename: impl FnMut(NodeId) -> NodeId) {
+        for below in 0..self.len {
+            let slot = &mut self.slots[self.top.wrapping_sub(1 + below) % DEPTH];
+            *slot = rename(*slot);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn all(mut stack: ReturnStack) -> Vec<NodeId> {
+        std::iter::from_fn(|| stack.pop()).collect()
+    }
 
     #[test]
     fn the_65th_call_drops_the_first() {
         let mut stack = ReturnStack::new();
-        (1..=65).for_each(|i| stack.push(Ip(i)));
-        let popped: Vec<_> = std::iter::from_fn(|| stack.pop()).collect();
-        assert_eq!(popped, (2..=65).rev().map(Ip).collect::<Vec<_>>());
+        (1..=65).for_each(|i| stack.push(NodeId(i)));
+        assert_eq!(all(stack), (2..=65).rev().map(NodeId).collect::<Vec<_>>());
+    }
+
+    proptest! {
+        /// Calls (some) and returns (`None`), one by one or at once.
+        #[test]
+        fn a_run_at_once_is_the_run_one_by_one(
+            before in prop::collection::vec(1..1000_u32, 0..80),
+            run in prop::collection::vec(prop::option::weighted(0.6, 1000..2000_u32), 0..60),
+        ) {
+            let mut one_by_one = ReturnStack::new();
+            before.iter().for_each(|&i| one_by_one.push(NodeId(i)));
+            let mut at_once = one_by_one.clone();
+            let (mut local, mut pops, mut peak) = (Vec::new(), 0, 0);
+            for call in run {
+                match call {
+                    Some(to) => {
+                        one_by_one.push(NodeId(to));
+                        local.push(NodeId(to));
+                        peak = peak.max(local.len().saturating_sub(pops));
+                    }
+                    None if local.pop().is_some() => {
+                        prop_assert!(one_by_one.pop().is_some());
+                    }
+                    // A run may return from what is still remembered only.
+                    None => match one_by_one.pop() {
+                        Some(_) => pops += 1,
+                        None => break,
+                    },
+                }
+            }
+            at_once.replay(peak, pops, &local);
+            prop_assert_eq!(all(at_once), all(one_by_one));
+        }
     }
 }

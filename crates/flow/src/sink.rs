@@ -1,6 +1,9 @@
 //! What a decoder of control flow reports, and to whom.
 
+use std::collections::HashMap;
+
 use ptrail_pt::{Ip, Loss, Time};
+use rustc_hash::FxBuildHasher;
 
 /// What kind of branch an [`Edge`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +25,7 @@ pub enum EdgeKind {
 }
 
 /// Control went from one address to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
     /// What kind of branch.
     pub kind: EdgeKind,
@@ -32,6 +35,70 @@ pub struct Edge {
     pub to: Ip,
     /// Address behind the branch: where a call returns to. Equal to `from` for asynchronous events.
     pub next: Ip,
+}
+
+/// Number of an [`Edge`] in the table of one decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EdgeId(u32);
+
+impl EdgeId {
+    /// Place in [`Passed::table`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An edge that was passed, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which edge.
+    pub edge: EdgeId,
+    /// Instructions executed since the start of the run, the branch itself included.
+    pub instructions: u32,
+}
+
+/// Edges that were passed one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed<'e> {
+    /// The edges, in order.
+    pub steps: &'e [Step],
+    /// Instructions executed before the run, since the start of the segment.
+    pub before: u64,
+    /// All edges that the decoder met so far, by [`EdgeId`]. It only grows.
+    pub table: &'e [Edge],
+}
+
+impl<'e> Passed<'e> {
+    /// The edges, each with the number of instructions since the start of the segment.
+    pub fn edges(self) -> impl Iterator<Item = (&'e Edge, u64)> {
+        self.steps.iter().map(move |step| {
+            let edge = &self.table[step.edge.index()];
+            (edge, self.before + u64::from(step.instructions))
+        })
+    }
+}
+
+/// The edges a decoder met, each once.
+#[derive(Default)]
+pub(crate) struct Edges {
+    table: Vec<Edge>,
+    ids: HashMap<Edge, EdgeId, FxBuildHasher>,
+}
+
+impl Edges {
+    pub(crate) fn id(&mut self, edge: Edge) -> EdgeId {
+        *self.ids.entry(edge).or_insert_with(|| {
+            let id = u32::try_from(self.table.len()).expect("fewer than 2^32 edges fit in memory");
+            self.table.push(edge);
+            EdgeId(id)
+        })
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> &[Edge] {
+        &self.table
+    }
 }
 
 /// Why tracing was switched off.
@@ -47,22 +114,41 @@ pub enum OffCause {
     Filter,
 }
 
+/// How much of the path a sink wants to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// What can change the function or the stack: calls, returns, jumps and conditional branches
+    /// from one function to another, far transfers and events.
+    Calls,
+    /// All branches that were taken.
+    Branches,
+    /// All branches that were taken, and all instructions.
+    Instructions,
+}
+
 /// Takes the events of a decoded segment, in the order of execution.
 ///
 /// Instructions are counted from the start of the segment. An *anchor* ties such a count to a
 /// time; events between two anchors happened between their times.
 pub trait Sink {
-    /// Whether [`instruction`](Self::instruction) is wanted; a constant, so that it costs nothing
-    /// where it is not.
-    const INSTRUCTIONS: bool = false;
+    /// How much is wanted; a constant, so that what is not wanted costs nothing.
+    const DETAIL: Detail = Detail::Calls;
 
-    /// An instruction executed.
-    fn instruction(&mut self, ip: Ip) {
-        let _ = ip;
+    /// Instructions executed, one after the other. Only with [`Detail::Instructions`].
+    fn instructions(&mut self, ips: &[Ip]) {
+        let _ = ips;
     }
 
     /// Control went elsewhere; `instructions` counts the branch itself if it executed.
     fn edge(&mut self, edge: &Edge, instructions: u64);
+
+    /// The same for several edges in a row.
+    #[inline]
+    fn edges(&mut self, passed: Passed<'_>) {
+        for (edge, instructions) in passed.edges() {
+            self.edge(edge, instructions);
+        }
+    }
 
     /// The path is known from `ip` on: a segment starts there, or a loss ends. Where the segment
     /// before ended with tracing on, it goes on here without a break.
@@ -80,4 +166,41 @@ pub trait Sink {
 
     /// Something is missing here. If `broken`, the path before and the path after don't connect.
     fn loss(&mut self, loss: Loss, broken: bool, instructions: u64);
+}
+
+impl<S: Sink> Sink for &mut S {
+    const DETAIL: Detail = S::DETAIL;
+
+    fn instructions(&mut self, ips: &[Ip]) {
+        (**self).instructions(ips);
+    }
+
+    fn edge(&mut self, edge: &Edge, instructions: u64) {
+        (**self).edge(edge, instructions);
+    }
+
+    #[inline]
+    fn edges(&mut self, passed: Passed<'_>) {
+        (**self).edges(passed);
+    }
+
+    fn begin(&mut self, ip: Ip, instructions: u64) {
+        (**self).begin(ip, instructions);
+    }
+
+    fn on(&mut self, ip: Ip, instructions: u64) {
+        (**self).on(ip, instructions);
+    }
+
+    fn off(&mut self, ip: Ip, next: Ip, cause: OffCause, instructions: u64) {
+        (**self).off(ip, next, cause, instructions);
+    }
+
+    fn anchor(&mut self, instructions: u64, time: Time) {
+        (**self).anchor(instructions, time);
+    }
+
+    fn loss(&mut self, loss: Loss, broken: bool, instructions: u64) {
+        (**self).loss(loss, broken, instructions);
+    }
 }

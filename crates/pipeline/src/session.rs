@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ptrail_flow::{Context, SegmentEnd, Sink, cut, decode_segment};
+use ptrail_flow::{Context, Decoder, SegmentEnd, Sink, cut};
 use ptrail_image::{Mapping, Timeline, TimelineBuilder};
 use ptrail_perfdata::{AuxStream, Capture, Owner, Record, SourceNote};
 use ptrail_pt::{Lexer, Loss, LossCause, Packet, PerfTime, Picos, PtConfig, TraceOffset, Tsc};
@@ -157,9 +157,14 @@ impl<'a> Session<'a> {
             };
             segment_done(sink, end, cut.before_first_psb)?;
         }
+        let mut decoder = Decoder::new(context, sink);
         for segment in &cut.segments {
-            let end = decode_segment(segment, &context, sink);
-            segment_done(sink, end, segment.offset.0 + segment.bytes.len() as u64)?;
+            let end = decoder.segment(segment);
+            segment_done(
+                decoder.sink(),
+                end,
+                segment.offset.0 + segment.bytes.len() as u64,
+            )?;
         }
         Ok(())
     }

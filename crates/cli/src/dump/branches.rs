@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ptrail_flow::{Edge, EdgeKind, OffCause, Sink};
+use ptrail_flow::{Detail, Edge, EdgeKind, OffCause, Sink};
 use ptrail_pt::{Ip, Loss, Picos, Time};
 use serde_json::json;
 
@@ -41,6 +41,8 @@ impl<W: Write> BranchLines<'_, W> {
 }
 
 impl<W: Write> Sink for BranchLines<'_, W> {
+    const DETAIL: Detail = Detail::Branches;
+
     fn edge(&mut self, edge: &Edge, _instructions: u64) {
         let kind = match edge.kind {
             EdgeKind::Conditional => "conditional",

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use ptrail_flow::{Edge, OffCause, Sink};
+use ptrail_flow::{Detail, Edge, OffCause, Sink};
 use ptrail_pipeline::{Session, Stream};
 use ptrail_pt::{Ip, Loss, Time};
 use serde_json::json;
@@ -18,10 +18,13 @@ pub(super) struct InstructionLines<'a, W> {
 }
 
 impl<W: Write> Sink for InstructionLines<'_, W> {
-    const INSTRUCTIONS: bool = true;
+    const DETAIL: Detail = Detail::Instructions;
 
-    fn instruction(&mut self, ip: Ip) {
-        if self.failed.is_none() {
+    fn instructions(&mut self, ips: &[Ip]) {
+        for ip in ips {
+            if self.failed.is_some() {
+                return;
+            }
             let written = if self.json {
                 writeln!(
                     self.out,
@@ -72,13 +75,13 @@ struct Digest {
 }
 
 impl Sink for Digest {
-    const INSTRUCTIONS: bool = true;
+    const DETAIL: Detail = Detail::Instructions;
 
-    fn instruction(&mut self, ip: Ip) {
-        for byte in ip.0.to_le_bytes() {
+    fn instructions(&mut self, ips: &[Ip]) {
+        for byte in ips.iter().flat_map(|ip| ip.0.to_le_bytes()) {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }
-        self.instructions += 1;
+        self.instructions += ips.len() as u64;
     }
 
     fn edge(&mut self, _edge: &Edge, _instructions: u64) {}

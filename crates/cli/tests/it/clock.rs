@@ -69,27 +69,20 @@ fn events(capture: &Capture) -> (Vec<Event>, PerfTime) {
     (sink.events, session.base())
 }
 
-/// When each event was, by the recorder's clock, in picoseconds since the base: first and last
-/// moment. They differ where a TNT is not full: it left together with the packet behind it, up to
-/// which some more instructions executed.
-fn truths(events: &[Event], tsc: &[u64], base: PerfTime) -> Vec<Option<(u64, u64)>> {
-    let picos = |tick: u64| tick * PICOS_PER_TICK - base.0 * 1000;
-    let behind = |count: u64| Some(picos(*tsc.get((count as usize).checked_sub(1)?)?));
-    let nexts = events[1..].iter().chain(events.last());
-    let truth = |(event, next): (&Event, &Event)| {
-        let count = event.instructions;
-        if event.is_on {
+/// When each event was by the recorder's clock, in picoseconds since the base; `None` for the last
+/// word of the recording, after the program's end.
+fn truths(events: &[Event], tsc: &[u64], base: PerfTime) -> Vec<Option<u64>> {
+    let truth = |event: &Event| {
+        let count = event.instructions as usize;
+        let ticks = match event.is_on {
             // The instruction behind it takes one tick.
-            let on = picos(tsc.get(count as usize)? - 1);
-            return Some((on, on));
-        }
-        if count == tsc.len() as u64 {
-            // The last word of the recording, after the program's end.
-            return None;
-        }
-        Some((behind(count)?, behind(next.instructions)?))
+            true => tsc.get(count)? - 1,
+            false if count == tsc.len() => return None,
+            false => *tsc.get(count.checked_sub(1)?)?,
+        };
+        Some(ticks * PICOS_PER_TICK - base.0 * 1000)
     };
-    events.iter().zip(nexts).map(truth).collect()
+    events.iter().map(truth).collect()
 }
 
 #[test]
@@ -122,16 +115,16 @@ fn every_time_is_within_its_error_of_the_recorders_clock() {
         let (events, base) = events(&capture);
         let (mut compared, mut exact, mut bound) = (0, 0, 0);
         for (event, truth) in events.iter().zip(truths(&events, &tsc, base)) {
-            let Some((first, last)) = truth else { continue };
+            let Some(truth) = truth else { continue };
             let Time { at, error } = event.time;
             assert!(
-                at.0 + error.0 >= first && at.0 <= last + error.0,
-                "{name}: after {} instructions {:?}, but it was {first} to {last} ps",
+                at.0.abs_diff(truth) <= error.0,
+                "{name}: after {} instructions {:?}, but it was {truth} ps",
                 event.instructions,
                 event.time,
             );
             compared += 1;
-            exact += u64::from(at.0 == first);
+            exact += u64::from(at.0 == truth);
             bound = bound.max(error.0);
         }
         println!("{name}: {compared} times, {exact} to the tick, errors at most {bound} ps");

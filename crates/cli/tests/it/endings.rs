@@ -199,7 +199,7 @@ fn ctrl_c_in_a_terminal_reaches_the_program_once() {
     let program = build(folder.path());
     // Without `exec`, a shell that SIGINT reaches too would end with 130 (dash does, bash doesn't).
     let line = format!(
-        "exec {} run -q -o {}/x.pftrace -- {} counts",
+        "exec env --default-signal=INT {} run -q -o {}/x.pftrace -- {} counts",
         env!("CARGO_BIN_EXE_ptrail"),
         folder.path().display(),
         program.display()

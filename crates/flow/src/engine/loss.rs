@@ -1,21 +1,19 @@
 //! Losing the way and finding it again.
 //!
 //! A loss begins where trace and code do not fit, where bytes are no packet and at an overflow. It
-//! ends at the next packet with an address of known code, where TIP.PGD switches tracing off, or with the segment.
+//! ends at the next packet with an address of known code, where TIP.PGD switches tracing off, or with
+//! the segment.
 
 use ptrail_pt::{Ip, Lexed, Loss, LossCause, Packet, TraceOffset};
 
-use super::{Engine, Outcomes, Position, Stray};
+use super::{Engine, Position, Stray};
 use crate::Sink;
 
-impl<S: Sink> Engine<'_, S> {
+impl<S: Sink> Engine<'_, '_, S> {
     pub(super) fn lose(&mut self, offset: TraceOffset, bytes: u64, stray: Stray) {
         self.end_loss();
         self.anchor();
-        let ip = match self.position {
-            Position::At(ip) => Some(ip),
-            _ => None,
-        };
+        let ip = self.here();
         let now = self.now();
         let Stray { cause, reason } = stray;
         self.position = Position::Lost(Loss {
@@ -28,7 +26,7 @@ impl<S: Sink> Engine<'_, S> {
             reason,
         });
         self.lost_bytes += bytes;
-        self.outcomes = Outcomes::default();
+        self.outcomes.clear();
         self.returns.clear();
         self.interrupted = None;
         self.fup_is_address = false;
@@ -42,7 +40,8 @@ impl<S: Sink> Engine<'_, S> {
         }
         if let Position::Lost(mut loss) = std::mem::replace(&mut self.position, Position::Off) {
             loss.end = self.now();
-            self.sink.loss(loss, true, self.instructions);
+            self.decoder.sink.loss(loss, true, self.instructions);
+            self.tick = true;
         }
     }
 
@@ -73,9 +72,9 @@ impl<S: Sink> Engine<'_, S> {
         self.position = Position::At(ip);
         self.anchor();
         if matches!(lexed.packet, Packet::TipPge(_)) {
-            self.sink.on(ip, self.instructions);
+            self.decoder.sink.on(ip, self.instructions);
         } else {
-            self.sink.begin(ip, self.instructions);
+            self.decoder.sink.begin(ip, self.instructions);
         }
         if is_fup {
             self.at_fup(ip, is_address || resolves);

@@ -3,7 +3,7 @@
 use ptrail_pt::{Ip, LossCause};
 
 use super::{Engine, Position, Stray, Walk};
-use crate::{Class, Edge, EdgeKind, FarKind, Instruction, OffCause, Sink};
+use crate::{Class, Detail, Edge, EdgeKind, FarKind, Instruction, OffCause, Sink};
 
 /// More instructions than any straight piece of code has.
 const WALK_LIMIT: u32 = 1 << 20;
@@ -38,42 +38,34 @@ impl Straight {
     }
 }
 
-impl<S: Sink> Engine<'_, S> {
-    pub(super) fn at(&self) -> Walk<Ip> {
-        match self.position {
-            Position::At(ip) => Ok(ip),
-            _ => Err(Stray::desync(
-                "the trace goes on although tracing was off".into(),
-            )),
-        }
-    }
-
+impl<S: Sink> Engine<'_, '_, S> {
     pub(super) fn fetch(&mut self, ip: Ip) -> Walk<Instruction> {
-        if let Some(&instruction) = self.cache.get(&ip) {
-            return Ok(instruction);
-        }
-        let code = self.space.code(ip).map_err(|no_code| Stray {
+        let no_code = match self.graph.instruction(ip) {
+            Ok(Some(instruction)) => return Ok(instruction),
+            Ok(None) => {
+                return Err(Stray::desync(format!(
+                    "{ip:#x}: the bytes there are no instruction; did the code change?"
+                )));
+            }
+            Err(no_code) => no_code,
+        };
+        Err(Stray {
             cause: LossCause::NoCode,
             reason: format!("{ip:#x}: {no_code}"),
-        })?;
-        let instruction = Instruction::decode(code, ip, self.mode).or_else(|| {
-            let mut bytes = [0; 15];
-            let len = self.space.fetch(ip, &mut bytes);
-            Instruction::decode(&bytes[..len], ip, self.mode)
-        });
-        let instruction = instruction.ok_or_else(|| {
-            Stray::desync(format!(
-                "{ip:#x}: the bytes there are no instruction; did the code change?"
-            ))
-        })?;
-        self.cache.insert(ip, instruction);
-        Ok(instruction)
+        })
     }
 
     pub(super) fn execute(&mut self, ip: Ip) {
         self.instructions += 1;
-        if S::INSTRUCTIONS {
-            self.sink.instruction(ip);
+        if S::DETAIL == Detail::Instructions {
+            self.decoder.sink.instructions(&[ip]);
+        }
+    }
+
+    /// Tells of an edge whose branch has executed, if the sink wants to know.
+    pub(super) fn report(&mut self, edge: &Edge) {
+        if self.graph.reports(edge) {
+            self.decoder.sink.edge(edge, self.instructions);
         }
     }
 
@@ -94,24 +86,22 @@ impl<S: Sink> Engine<'_, S> {
         };
         // SDM, "Return Compression": a CALL to the next instruction is not pushed.
         if kind == EdgeKind::Call && to != next {
-            self.returns.push(next);
+            let behind = self.graph.node(next);
+            self.returns.push(behind);
         }
-        self.sink.edge(
-            &Edge {
-                kind,
-                from: ip,
-                to,
-                next,
-            },
-            self.instructions,
-        );
+        self.report(&Edge {
+            kind,
+            from: ip,
+            to,
+            next,
+        });
         true
     }
 
     /// Uses up branch outcomes, as far as no target from a TIP is needed in between.
     pub(super) fn walk_outcomes(&mut self) -> Walk<()> {
         let mut straight = Straight::new();
-        while self.outcomes.len > 0 {
+        while self.outcomes.len() > 0 {
             let ip = self.at()?;
             let instruction = self.fetch(ip)?;
             straight.step(ip)?;
@@ -122,7 +112,7 @@ impl<S: Sink> Engine<'_, S> {
                 Class::Conditional => self.conditional(ip, instruction),
                 // Without return compression the outcomes are those of later branches, and the
                 // return's target was deferred.
-                Class::Return if !self.context.config.no_return_compression => {
+                Class::Return if self.compressed_returns => {
                     self.compressed_return(ip, instruction)?;
                 }
                 _ => return Ok(()),
@@ -135,14 +125,16 @@ impl<S: Sink> Engine<'_, S> {
     fn conditional(&mut self, ip: Ip, instruction: Instruction) {
         let next = ip.offset(u64::from(instruction.len));
         self.execute(ip);
-        if self.outcomes.pop() == Some(true) {
+        let taken = self.outcomes.first() == Some(true);
+        self.outcomes.used(1);
+        if taken {
             let edge = Edge {
                 kind: EdgeKind::Conditional,
                 from: ip,
                 to: instruction.target,
                 next,
             };
-            self.sink.edge(&edge, self.instructions);
+            self.report(&edge);
             self.position = Position::At(instruction.target);
         } else {
             self.position = Position::At(next);
@@ -150,7 +142,7 @@ impl<S: Sink> Engine<'_, S> {
     }
 
     fn compressed_return(&mut self, ip: Ip, instruction: Instruction) -> Walk<()> {
-        if self.outcomes.pop() != Some(true) {
+        if self.outcomes.first() != Some(true) {
             return Err(Stray::desync(format!(
                 "{ip:#x}: a compressed return that was not taken"
             )));
@@ -158,18 +150,17 @@ impl<S: Sink> Engine<'_, S> {
         let to = self.returns.pop().ok_or_else(|| {
             Stray::desync(format!("{ip:#x}: a compressed return without its call"))
         })?;
+        let to = self.graph.start(to);
+        self.outcomes.used(1);
         self.execute(ip);
         let next = ip.offset(u64::from(instruction.len));
         self.position = Position::At(to);
-        self.sink.edge(
-            &Edge {
-                kind: EdgeKind::Return,
-                from: ip,
-                to,
-                next,
-            },
-            self.instructions,
-        );
+        self.report(&Edge {
+            kind: EdgeKind::Return,
+            from: ip,
+            to,
+            next,
+        });
         Ok(())
     }
 
@@ -231,7 +222,7 @@ impl<S: Sink> Engine<'_, S> {
         let stray = match instruction.class {
             Class::Plain => return Ok(to == Some(next)),
             Class::Jump | Class::Call => return Ok(to == Some(instruction.target)),
-            _ if self.outcomes.len > 0 => "branch outcomes are left over",
+            _ if self.outcomes.len() > 0 => "branch outcomes are left over",
             Class::Conditional if to.is_some_and(|to| to != next && to != instruction.target) => {
                 "the branch does not go to where tracing was switched off"
             }

@@ -4,7 +4,6 @@ const BDM64: &str = "erratum BDM64, which asks to look ahead to the abort, is no
 const LAST: &str =
     "libipt lists the branch that does not fit the packets as executed; here it is not";
 const FILTER: &str = "erratum SKL014 needs the address filters, which the decoder is not told";
-const APX: &str = "iced-x86 does not know JMPABS (APX)";
 const CR3: &str = "MOV CR3 is not told from plain code, so PIP and TIP.PGD do not bind to it";
 const SIDEBAND: &str = "the mappings are in perf records, which this crate does not read";
 
@@ -26,8 +25,6 @@ pub(crate) const NOT_YET: &[(&str, &str)] = &[
     ("skl014-call", FILTER),
     ("skl014-jmp", FILTER),
     ("skl014-jmp-jmp", FILTER),
-    ("tip-jmpabs", APX),
-    ("tip_pgd-jmpabs", APX),
     ("pip-pip_mov_cr3-fail", CR3),
     ("tip_pgd_noip-mov_cr3", CR3),
     ("pevent-comm_exec-mmap-tsc-iret", SIDEBAND),

@@ -1,6 +1,8 @@
 //! Small programs given as bytes, packet streams for them, and what a decoder makes of the two.
 
-use ptrail_flow::{Context, Edge, EdgeKind, OffCause, SegmentEnd, Sink, cut, decode_segment};
+use std::collections::HashSet;
+
+use ptrail_flow::{Context, Decoder, Detail, Edge, EdgeKind, OffCause, SegmentEnd, Sink, cut};
 use ptrail_image::{Timeline, TimelineBuilder};
 use ptrail_pt::{Encoder, ExecMode, Ip, Loss, PerfTime, PsbPlus, PtConfig, Time, TraceOffset, Tsc};
 
@@ -80,24 +82,41 @@ pub(crate) struct Decoded {
     pub(crate) ends: Vec<SegmentEnd>,
 }
 
-impl Decoded {
+/// Decodes with one [`Detail`], given by its place.
+#[derive(Default)]
+struct Seen<const DETAIL: usize> {
+    decoded: Decoded,
+    /// Instruction counts of the events.
+    counts: Vec<u64>,
+    /// Kind and ends of the edges, by the number of their event.
+    edges: Vec<(usize, Edge)>,
+}
+
+impl<const DETAIL: usize> Seen<DETAIL> {
     fn event(&mut self, text: String, instructions: u64) {
-        self.counted(instructions);
-        self.events.push(text);
+        let count = self.count(instructions);
+        self.counts.push(count);
+        self.decoded.events.push(text);
     }
 
     /// Counts are those of the instructions reported, and so never go back.
-    fn counted(&mut self, instructions: u64) {
-        let before: u64 = self.ends.iter().map(|end| end.instructions).sum();
-        assert_eq!(before + instructions, self.instructions.len() as u64);
+    fn count(&mut self, instructions: u64) -> u64 {
+        let ends = self.decoded.ends.iter();
+        let count = instructions + ends.map(|end| end.instructions).sum::<u64>();
+        if Self::DETAIL == Detail::Instructions {
+            assert_eq!(count, self.decoded.instructions.len() as u64);
+        }
+        count
     }
 }
 
-impl Sink for Decoded {
-    const INSTRUCTIONS: bool = true;
+impl<const DETAIL: usize> Sink for Seen<DETAIL> {
+    const DETAIL: Detail = [Detail::Calls, Detail::Branches, Detail::Instructions][DETAIL];
 
-    fn instruction(&mut self, ip: Ip) {
-        self.instructions.push(ip.0);
+    fn instructions(&mut self, ips: &[Ip]) {
+        assert_eq!(Self::DETAIL, Detail::Instructions);
+        let ips = ips.iter().map(|ip| ip.0);
+        self.decoded.instructions.extend(ips);
     }
 
     fn edge(&mut self, edge: &Edge, instructions: u64) {
@@ -113,9 +132,12 @@ impl Sink for Decoded {
         if matches!(edge.kind, EdgeKind::Async | EdgeKind::TsxAbort) {
             assert_eq!(edge.next, edge.from);
         } else {
-            assert_eq!(self.instructions.last(), Some(&edge.from.0));
+            if Self::DETAIL == Detail::Instructions {
+                assert_eq!(self.decoded.instructions.last(), Some(&edge.from.0));
+            }
             assert!((1..=15).contains(&edge.next.0.wrapping_sub(edge.from.0)));
         }
+        self.edges.push((self.counts.len(), *edge));
         self.event(
             format!("{kind} {:x}>{:x}", edge.from, edge.to),
             instructions,
@@ -142,20 +164,23 @@ impl Sink for Decoded {
     }
 
     fn anchor(&mut self, instructions: u64, time: Time) {
-        self.counted(instructions);
-        let before: u64 = self.ends.iter().map(|end| end.instructions).sum();
-        self.anchors.push((before + instructions, time.at.0));
+        let count = self.count(instructions);
+        self.decoded.anchors.push((count, time.at.0));
     }
 
     fn loss(&mut self, loss: Loss, broken: bool, instructions: u64) {
         assert!(broken && loss.begin <= loss.end && !loss.reason.is_empty());
         self.event(format!("loss {}", loss.cause.name()), instructions);
-        self.losses.push(loss);
+        self.decoded.losses.push(loss);
     }
 }
 
 /// Decodes a stream, segment by segment, and checks what must hold for any stream.
-pub(crate) fn decode_with(timeline: &Timeline, config: &PtConfig, bytes: &[u8]) -> Decoded {
+fn decode_seen<const DETAIL: usize>(
+    timeline: &Timeline,
+    config: &PtConfig,
+    bytes: &[u8],
+) -> Seen<DETAIL> {
     let context = Context {
         timeline,
         pid: PID,
@@ -163,14 +188,15 @@ pub(crate) fn decode_with(timeline: &Timeline, config: &PtConfig, bytes: &[u8]) 
         conversion: None,
         base: PerfTime(0),
     };
-    let mut decoded = Decoded::default();
+    let mut decoder = Decoder::new(context, Seen::default());
     let cut = cut(bytes, TraceOffset(0));
     let mut at = cut.before_first_psb;
     for segment in &cut.segments {
-        let losses = decoded.losses.len();
-        let instructions = decoded.instructions.len();
+        let losses = decoder.sink().decoded.losses.len();
+        let instructions = decoder.sink().decoded.instructions.len();
         assert_eq!(segment.offset.0, at, "segments tile the stream");
-        let end = decode_segment(segment, &context, &mut decoded);
+        let end = decoder.segment(segment);
+        let decoded = &mut decoder.sink().decoded;
         at += segment.bytes.len() as u64;
         let lost: u64 = decoded.losses[losses..].iter().map(|loss| loss.bytes).sum();
         assert_eq!(end.lost_bytes, lost, "the ledger adds up");
@@ -178,13 +204,53 @@ pub(crate) fn decode_with(timeline: &Timeline, config: &PtConfig, bytes: &[u8]) 
         for loss in &decoded.losses[losses..] {
             assert!((segment.offset.0..=at).contains(&loss.offset.0));
         }
-        let count = (decoded.instructions.len() - instructions) as u64;
-        assert_eq!(end.instructions, count);
+        if DETAIL == Detail::Instructions as usize {
+            let count = (decoded.instructions.len() - instructions) as u64;
+            assert_eq!(end.instructions, count);
+        }
         decoded.ends.push(end);
     }
     assert_eq!(at, bytes.len() as u64);
-    assert!(decoded.anchors.is_sorted_by_key(|anchor| anchor.0));
-    decoded
+    let seen = decoder.into_sink();
+    assert!(seen.decoded.anchors.is_sorted_by_key(|anchor| anchor.0));
+    seen
+}
+
+/// Decodes a stream in all details, which must tell the same story.
+pub(crate) fn decode_with(timeline: &Timeline, config: &PtConfig, bytes: &[u8]) -> Decoded {
+    let all: Seen<{ Detail::Instructions as usize }> = decode_seen(timeline, config, bytes);
+    let branches: Seen<{ Detail::Branches as usize }> = decode_seen(timeline, config, bytes);
+    assert_eq!(branches.counts, all.counts);
+    let expected = Decoded {
+        instructions: Vec::new(),
+        ..all.decoded.clone()
+    };
+    assert_eq!(branches.decoded, expected, "instructions change the story");
+
+    let calls: Seen<{ Detail::Calls as usize }> = decode_seen(timeline, config, bytes);
+    let space = timeline.space(PID, PerfTime(0));
+    let function = |ip| space.function(ip).map(|hit| (hit.id, hit.entry));
+    let inner = |edge: &Edge| {
+        matches!(edge.kind, EdgeKind::Jump | EdgeKind::Conditional)
+            && function(edge.from) == function(edge.to)
+    };
+    let inner: HashSet<usize> = all
+        .edges
+        .iter()
+        .filter(|(_, edge)| inner(edge))
+        .map(|&(event, _)| event)
+        .collect();
+    let kept = |event: &usize| !inner.contains(event);
+    let events = (0..all.counts.len()).filter(kept);
+    let expected: Vec<_> = events
+        .map(|i| (&all.decoded.events[i], all.counts[i]))
+        .collect();
+    let events = calls.decoded.events.iter().zip(calls.counts);
+    assert_eq!(events.collect::<Vec<_>>(), expected, "calls tell another");
+    assert_eq!(calls.decoded.anchors, all.decoded.anchors);
+    assert_eq!(calls.decoded.losses, all.decoded.losses);
+    assert_eq!(calls.decoded.ends, all.decoded.ends);
+    all.decoded
 }
 
 pub(crate) fn decode(timeline: &Timeline, bytes: &[u8]) -> Decoded {

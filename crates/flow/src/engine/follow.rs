@@ -1,0 +1,175 @@
+//! The fast way: node by node, stretch by stretch.
+//!
+//! It gives what the walk instruction by instruction gives, and leaves to it whatever is out of the
+//! ordinary.
+
+use ptrail_pt::Ip;
+
+use super::{Engine, Position, Walk};
+use crate::graph::{End, Node, NodeId};
+use crate::sink::EdgeId;
+use crate::{Detail, Passed, Sink, Step};
+
+/// What came of a closer look at a node.
+enum Next {
+    /// An outcome was used.
+    Node(NodeId),
+    /// A target from a TIP is needed first.
+    Waits,
+    /// All that could be done was done.
+    Done,
+}
+
+impl<S: Sink> Engine<'_, '_, S> {
+    /// Uses up branch outcomes until at most `keep` are left, as far as no target from a TIP is
+    /// needed in between.
+    pub(super) fn use_outcomes(&mut self, keep: u8) -> Walk<()> {
+        if self.outcomes.len() <= keep {
+            return Ok(());
+        }
+        let mut node = self.node()?;
+        while self.outcomes.len() > keep {
+            if S::DETAIL < Detail::Instructions {
+                let stretch = self.graph.stretch(
+                    node,
+                    self.outcomes.front(),
+                    &self.returns,
+                    self.compressed_returns,
+                    &mut self.decoder.edges,
+                );
+                if stretch.used > 0 {
+                    let stretches = &self.graph.stretches;
+                    let steps = stretch.steps.of(&stretches.steps);
+                    if !steps.is_empty() {
+                        self.decoder.sink.edges(Passed {
+                            steps,
+                            before: self.instructions,
+                            table: self.decoder.edges.table(),
+                        });
+                    }
+                    self.returns.replay(
+                        stretch.peak.into(),
+                        stretch.pops.into(),
+                        stretch.pushes.of(&stretches.pushes),
+                    );
+                    self.instructions += u64::from(stretch.instructions);
+                    self.outcomes.used(stretch.used);
+                    node = stretch.end;
+                    continue;
+                }
+            }
+            match self.one_outcome(node)? {
+                Next::Node(next) => node = next,
+                Next::Waits => break,
+                Next::Done => return Ok(()),
+            }
+        }
+        self.position = Position::Node(node);
+        Ok(())
+    }
+
+    /// Uses the next outcome for the branch that ends a node.
+    fn one_outcome(&mut self, id: NodeId) -> Walk<Next> {
+        let node = self.graph.read(id, &mut self.decoder.edges);
+        let taken = self.outcomes.first() == Some(true);
+        let open = self.returns.peek(0).is_some() || !node.pushes.of(&self.graph.pushes).is_empty();
+        match node.end {
+            End::Conditional => {
+                self.execute_node(&node);
+                self.outcomes.used(1);
+                if !taken {
+                    return Ok(Next::Node(node.behind));
+                }
+                self.pass(node.edge);
+                Ok(Next::Node(node.target))
+            }
+            End::Return if self.compressed_returns && taken && open => {
+                self.execute_node(&node);
+                self.outcomes.used(1);
+                let to = self.returns.pop().unwrap_or(NodeId::NONE);
+                let to = self.graph.start(to);
+                let (next, edge) = self.graph.target(id, to, &mut self.decoder.edges);
+                self.pass(edge);
+                Ok(Next::Node(next))
+            }
+            End::Return if self.compressed_returns => self.slowly(id),
+            End::Open | End::New => self.slowly(id),
+            End::Return | End::JumpIndirect | End::CallIndirect | End::Far => Ok(Next::Waits),
+        }
+    }
+
+    fn slowly(&mut self, id: NodeId) -> Walk<Next> {
+        self.position = Position::Node(id);
+        self.walk_outcomes().map(|()| Next::Done)
+    }
+
+    /// Goes to the target of an indirect branch, if that is what execution meets next.
+    pub(super) fn follow(&mut self, to: Ip) -> bool {
+        let Ok(id) = self.node() else { return false };
+        let node = self.graph.read(id, &mut self.decoder.edges);
+        if !matches!(
+            node.end,
+            End::JumpIndirect | End::CallIndirect | End::Return | End::Far
+        ) {
+            return false;
+        }
+        self.execute_node(&node);
+        match node.end {
+            End::CallIndirect => self.returns.push(node.behind),
+            // The CPU's stack moves although the return was not compressed.
+            End::Return => drop(self.returns.pop()),
+            _ => {}
+        }
+        let (target, edge) = self.graph.target(id, to, &mut self.decoder.edges);
+        self.pass(edge);
+        self.position = Position::Node(target);
+        true
+    }
+
+    /// Executes a node, up to and with the instruction that ends it.
+    fn execute_node(&mut self, node: &Node) {
+        let graph = &self.graph;
+        let steps = node.steps.of(&graph.steps);
+        if S::DETAIL == Detail::Instructions {
+            let ips = node.ips.of(&graph.ips);
+            let mut done = 0;
+            for step in steps {
+                let upto = step.instructions as usize;
+                self.decoder.sink.instructions(&ips[done..upto]);
+                done = upto;
+                self.decoder.sink.edges(Passed {
+                    steps: std::slice::from_ref(step),
+                    before: self.instructions,
+                    table: self.decoder.edges.table(),
+                });
+            }
+            self.decoder.sink.instructions(&ips[done..]);
+        } else if !steps.is_empty() {
+            self.decoder.sink.edges(Passed {
+                steps,
+                before: self.instructions,
+                table: self.decoder.edges.table(),
+            });
+        }
+        for &behind in node.pushes.of(&graph.pushes) {
+            self.returns.push(behind);
+        }
+        self.instructions += u64::from(node.instructions);
+    }
+
+    /// Passes the edge of a branch that just executed.
+    #[inline]
+    fn pass(&mut self, edge: Option<EdgeId>) {
+        if let Some(edge) = edge {
+            let step = Step {
+                edge,
+                instructions: 0,
+            };
+            self.decoder.sink.edges(Passed {
+                steps: &[step],
+                before: self.instructions,
+                table: self.decoder.edges.table(),
+            });
+        }
+    }
+}
