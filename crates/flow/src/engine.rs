@@ -227,6 +227,30 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
 
     // ---- packets ----
 
+    /// A TIP that `follow_through` is not made for.
+    fn other_tip(&mut self, offset: TraceOffset, len: u32, payload: IpPayload) {
+        self.settle(0);
+        self.clock.eat_flow();
+        let special =
+            self.in_psb || self.tsx_abort || self.interrupted.is_some() || self.next_mode.is_some();
+        let mut last_ip = self.last_ip;
+        if !special
+            && let Some(ip) = last_ip.update(payload)
+            && self.follow(ip)
+        {
+            self.last_ip = last_ip;
+            self.fup_is_address = false;
+            self.anchor();
+            return self.use_deferred(offset);
+        }
+        let lexed = Lexed {
+            offset,
+            len,
+            packet: Packet::Tip(payload),
+        };
+        self.addressed(&lexed, payload, Self::event_or_branch);
+    }
+
     fn psb(&mut self) {
         self.in_psb = true;
         self.last_ip.reset();
@@ -368,7 +392,10 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
                 }
                 None => (ip, ip, OffCause::Async),
             },
-            None => self.walk_out(to)?,
+            None => match self.follow_out(to) {
+                Some(exit) => exit,
+                None => self.walk_out(to)?,
+            },
         };
         self.tsx_abort = false;
         self.decoder.sink.off(ip, next, cause, self.instructions);
@@ -571,12 +598,14 @@ fn take_graph<'a, S: Sink>(
 impl<S: Sink> PacketSink for Engine<'_, '_, S> {
     #[inline]
     fn tnt(&mut self, offset: TraceOffset, len: u32, tnt: Tnt) {
-        self.clock.eat(&Packet::Tnt(tnt));
-        // The most that wait: those of a packet must fit in behind them.
-        if self.outcomes.len() >= OUTCOMES {
+        self.clock.eat_flow();
+        let plain = matches!(self.position, Position::Node(_)) && self.interrupted.is_none();
+        if plain && self.outcomes.push(tnt, offset, len) {
+            self.fup_is_address = false;
+        } else {
             self.settle(0);
+            self.guarded(offset, len, |engine| engine.wait(tnt, offset, len));
         }
-        self.guarded(offset, len, |engine| engine.wait(tnt, offset, len));
         self.settle(OUTCOMES - 1);
         // A packet that is not full was sent because of the one behind it, and at its time.
         let full = if tnt.is_long() {
@@ -592,27 +621,19 @@ impl<S: Sink> PacketSink for Engine<'_, '_, S> {
 
     #[inline]
     fn tip(&mut self, offset: TraceOffset, len: u32, payload: IpPayload) {
-        self.settle(0);
-        let packet = Packet::Tip(payload);
-        self.clock.eat(&packet);
         let special =
             self.in_psb || self.tsx_abort || self.interrupted.is_some() || self.next_mode.is_some();
         let mut last_ip = self.last_ip;
         if !special
             && let Some(ip) = last_ip.update(payload)
-            && self.follow(ip)
+            && self.follow_through(ip)
         {
+            self.clock.eat_flow();
             self.last_ip = last_ip;
             self.fup_is_address = false;
-            self.anchor();
-            return self.use_deferred(offset);
+            return self.anchor();
         }
-        let lexed = Lexed {
-            offset,
-            len,
-            packet,
-        };
-        self.addressed(&lexed, payload, Self::event_or_branch);
+        self.other_tip(offset, len, payload);
     }
 
     #[inline]
@@ -626,7 +647,10 @@ impl<S: Sink> PacketSink for Engine<'_, '_, S> {
 
     fn packet(&mut self, lexed: Lexed) {
         self.settle(0);
-        self.eat(&lexed.packet);
+        match lexed.packet {
+            Packet::TipPge(_) | Packet::TipPgd(_) | Packet::Fup(_) => self.clock.eat_flow(),
+            _ => self.eat(&lexed.packet),
+        }
         self.other_packet(&lexed);
     }
 

@@ -18,9 +18,9 @@ use ptrail_pt::{ExecMode, Ip};
 use rustc_hash::FxBuildHasher;
 
 use crate::sink::{EdgeId, Edges, Step};
-use crate::{Detail, Edge, EdgeKind, Instruction};
+use crate::{Detail, Edge, EdgeKind, Instruction, OffCause};
 
-pub(crate) use stretch::{OUTCOMES, Stretches};
+pub(crate) use stretch::{OUTCOMES, Stretch, Stretches};
 
 /// Beyond this many nodes or steps a graph starts anew: only a hostile trace gets there.
 const NODES_MAX: usize = 1 << 22;
@@ -81,12 +81,13 @@ impl Span {
 
 /// Straight code and the instruction that ends it.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Node {
     pub(crate) start: Ip,
     /// Address of the instruction that ends it.
-    last: Ip,
+    pub(crate) last: Ip,
     /// Address behind that.
-    next: Ip,
+    pub(crate) next: Ip,
     pub(crate) end: End,
     /// With the one that ends it.
     pub(crate) instructions: u32,
@@ -94,8 +95,8 @@ pub(crate) struct Node {
     pub(crate) steps: Span,
     /// Where the calls on the way return to.
     pub(crate) pushes: Span,
-    /// Addresses of the instructions, if they are reported.
-    pub(crate) ips: Span,
+    /// Addresses of the instructions, if they are reported, start here in their pool.
+    ips: u32,
     /// What is behind the conditional branch or the call that ends it.
     pub(crate) behind: NodeId,
     /// Target of the conditional branch, else where the end went the last time.
@@ -115,7 +116,7 @@ impl Node {
             instructions: 0,
             steps: none,
             pushes: none,
-            ips: none,
+            ips: 0,
             behind: NodeId::NONE,
             target: NodeId::NONE,
             edge: None,
@@ -132,8 +133,10 @@ pub(crate) struct Graph<'a> {
     pub(crate) nodes: Vec<Node>,
     pub(crate) steps: Vec<Step>,
     pub(crate) pushes: Vec<NodeId>,
-    pub(crate) ips: Vec<Ip>,
+    ips: Vec<Ip>,
     pub(crate) stretches: Stretches,
+    /// Straight code up to where tracing was switched off.
+    exits: HashMap<(NodeId, Option<Ip>), Option<(Node, OffCause)>, FxBuildHasher>,
     /// Where indirect branches and returns went.
     targets: HashMap<(NodeId, Ip), (NodeId, Option<EdgeId>), FxBuildHasher>,
     /// Single instructions, for walks that stop in the middle of nodes.
@@ -154,6 +157,7 @@ impl<'a> Graph<'a> {
             pushes: Vec::new(),
             ips: Vec::new(),
             stretches: Stretches::new(),
+            exits: HashMap::default(),
             targets: HashMap::default(),
             instructions: HashMap::default(),
             function: None,
@@ -163,7 +167,7 @@ impl<'a> Graph<'a> {
     /// Whether it grew larger than any program makes it.
     pub(crate) fn is_full(&self) -> bool {
         self.nodes.len() > NODES_MAX
-            || self.targets.len() > NODES_MAX
+            || self.targets.len().max(self.exits.len()) > NODES_MAX
             || self.steps.len().max(self.ips.len()) > STEPS_MAX
     }
 
@@ -189,6 +193,11 @@ impl<'a> Graph<'a> {
         }
         self.read_code(id, edges);
         self.nodes[id.0 as usize]
+    }
+
+    /// Addresses of the instructions of a node, if they are reported.
+    pub(crate) fn ips(&self, node: &Node) -> &[Ip] {
+        &self.ips[node.ips as usize..][..node.instructions as usize]
     }
 
     /// The target at `to` of the indirect branch or return that ends a node, and the edge to it, if

@@ -1,6 +1,7 @@
 //! What a decoder of control flow reports, and to whom.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use ptrail_pt::{Ip, Loss, Time};
 use rustc_hash::FxBuildHasher;
@@ -39,13 +40,16 @@ pub struct Edge {
 
 /// Number of an [`Edge`] in the table of one decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct EdgeId(u32);
+pub struct EdgeId(NonZeroU32);
 
 impl EdgeId {
+    /// The first edge of a table.
+    pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
+
     /// Place in [`Passed::table`].
     #[must_use]
     pub const fn index(self) -> usize {
-        self.0 as usize
+        self.0.get() as usize - 1
     }
 }
 
@@ -89,9 +93,11 @@ pub(crate) struct Edges {
 impl Edges {
     pub(crate) fn id(&mut self, edge: Edge) -> EdgeId {
         *self.ids.entry(edge).or_insert_with(|| {
-            let id = u32::try_from(self.table.len()).expect("fewer than 2^32 edges fit in memory");
             self.table.push(edge);
-            EdgeId(id)
+            let number = u32::try_from(self.table.len())
+                .ok()
+                .and_then(NonZeroU32::new);
+            EdgeId(number.expect("fewer than 2^32 edges fit in memory"))
         })
     }
 

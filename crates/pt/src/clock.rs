@@ -144,6 +144,12 @@ impl Clock {
         }
     }
 
+    /// Takes in a TNT, TIP, TIP.PGE, TIP.PGD or FUP: the same as [`Clock::eat`], faster.
+    #[inline]
+    pub fn eat_flow(&mut self) {
+        self.cyc_fresh &= self.in_psb;
+    }
+
     /// The moment of the last timing packet; `None` until a TSC has set the time.
     #[inline]
     #[must_use]

@@ -6,9 +6,9 @@
 use ptrail_pt::Ip;
 
 use super::{Engine, Position, Walk};
-use crate::graph::{End, Node, NodeId};
+use crate::graph::{End, Node, NodeId, OUTCOMES, Stretch};
 use crate::sink::EdgeId;
-use crate::{Detail, Passed, Sink, Step};
+use crate::{Detail, OffCause, Passed, Sink, Step};
 
 /// What came of a closer look at a node.
 enum Next {
@@ -38,22 +38,7 @@ impl<S: Sink> Engine<'_, '_, S> {
                     &mut self.decoder.edges,
                 );
                 if stretch.used > 0 {
-                    let stretches = &self.graph.stretches;
-                    let steps = stretch.steps.of(&stretches.steps);
-                    if !steps.is_empty() {
-                        self.decoder.sink.edges(Passed {
-                            steps,
-                            before: self.instructions,
-                            table: self.decoder.edges.table(),
-                        });
-                    }
-                    self.returns.replay(
-                        stretch.peak.into(),
-                        stretch.pops.into(),
-                        stretch.pushes.of(&stretches.pushes),
-                    );
-                    self.instructions += u64::from(stretch.instructions);
-                    self.outcomes.used(stretch.used);
+                    self.execute_stretch(&stretch);
                     node = stretch.end;
                     continue;
                 }
@@ -66,6 +51,54 @@ impl<S: Sink> Engine<'_, '_, S> {
         }
         self.position = Position::Node(node);
         Ok(())
+    }
+
+    /// Goes through waiting outcomes to the target of an indirect jump or call, if there are few and
+    /// nothing else is between.
+    #[inline]
+    pub(super) fn follow_through(&mut self, to: Ip) -> bool {
+        let Position::Node(node) = self.position else {
+            return false;
+        };
+        let count = self.outcomes.len();
+        if S::DETAIL == Detail::Instructions || count > OUTCOMES {
+            return false;
+        }
+        let stretch = self.graph.targeted(
+            node,
+            self.outcomes.front(),
+            to,
+            &self.returns,
+            self.compressed_returns,
+            &mut self.decoder.edges,
+        );
+        if !stretch.targeted {
+            return false;
+        }
+        self.execute_stretch(&stretch);
+        self.position = Position::Node(stretch.end);
+        true
+    }
+
+    /// Executes a stretch.
+    #[inline]
+    fn execute_stretch(&mut self, stretch: &Stretch) {
+        let stretches = &self.graph.stretches;
+        let steps = stretch.steps(stretches);
+        if !steps.is_empty() {
+            self.decoder.sink.edges(Passed {
+                steps,
+                before: self.instructions,
+                table: self.decoder.edges.table(),
+            });
+        }
+        self.returns.replay(
+            stretch.peak.into(),
+            stretch.pops.into(),
+            stretch.pushes.of(&stretches.pushes),
+        );
+        self.instructions += u64::from(stretch.instructions);
+        self.outcomes.used(stretch.used);
     }
 
     /// Uses the next outcome for the branch that ends a node.
@@ -126,12 +159,24 @@ impl<S: Sink> Engine<'_, '_, S> {
         true
     }
 
+    /// Executes the code up to the instruction that left the traced code for `to`, if that is met
+    /// without a word from the trace.
+    pub(super) fn follow_out(&mut self, to: Option<Ip>) -> Option<(Ip, Ip, OffCause)> {
+        if self.outcomes.len() > 0 {
+            return None;
+        }
+        let id = self.node().ok()?;
+        let (node, cause) = self.graph.exit(id, to, &mut self.decoder.edges)?;
+        self.execute_node(&node);
+        Some((node.last, node.next, cause))
+    }
+
     /// Executes a node, up to and with the instruction that ends it.
     fn execute_node(&mut self, node: &Node) {
         let graph = &self.graph;
         let steps = node.steps.of(&graph.steps);
         if S::DETAIL == Detail::Instructions {
-            let ips = node.ips.of(&graph.ips);
+            let ips = graph.ips(node);
             let mut done = 0;
             for step in steps {
                 let upto = step.instructions as usize;

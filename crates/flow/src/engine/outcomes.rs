@@ -121,7 +121,7 @@ mod tests {
         assert!(outcomes.push(Tnt::short(0b10, 2), TraceOffset(5), 1));
         assert!(outcomes.push(Tnt::long(0b0, 7), TraceOffset(6), 8));
         assert!(outcomes.push(Tnt::short(0b1, 1), TraceOffset(20), 1));
-        assert_eq!(outcomes.front(), 0b1_10_0000000_1);
+        assert_eq!(outcomes.front(), 0b110_0000_0001);
         assert_eq!(outcomes.unused(), Some((TraceOffset(5), 10)));
         outcomes.used(1);
         assert_eq!(outcomes.first(), Some(false));

@@ -5,12 +5,13 @@ use ptrail_pt::Ip;
 
 use super::{End, Graph, Node, NodeId, Span};
 use crate::sink::{EdgeId, Edges, Step};
-use crate::{Class, Detail, Edge, EdgeKind, Instruction};
+use crate::{Class, Detail, Edge, EdgeKind, FarKind, Instruction, OffCause};
 
 /// More instructions than straight code has, even if a compiler unrolled it.
 const LONGEST: u32 = 1 << 14;
 
 /// What was read of a node so far.
+#[derive(Default)]
 struct Straight {
     instructions: u32,
     steps: Vec<Step>,
@@ -26,28 +27,10 @@ impl Graph<'_> {
     /// Reads the code of a node.
     pub(super) fn read_code(&mut self, id: NodeId, edges: &mut Edges) {
         let start = self.start(id);
-        let mut straight = Straight {
-            instructions: 0,
-            steps: Vec::new(),
-            pushes: Vec::new(),
-            ips: Vec::new(),
-            jumps: 0,
-            mark: None,
-        };
-        let end = self.read_straight(start, &mut straight, edges);
-        let steps = Span::add(&mut self.steps, &straight.steps);
-        let pushes = Span::add(&mut self.pushes, &straight.pushes);
-        let ips = Span::add(&mut self.ips, &straight.ips);
-        let mut node = Node {
-            end: End::Open,
-            instructions: straight.instructions,
-            steps,
-            pushes,
-            ips,
-            ..Node::new(start)
-        };
+        let mut straight = Straight::default();
+        let end = self.read_straight(start, &mut straight, edges, |_, _| false);
+        let mut node = self.straight_node(start, &straight, end.map(|(last, _)| last));
         if let Some((last, instruction)) = end {
-            node.last = last;
             node.next = last.offset(u64::from(instruction.len));
             node.end = match instruction.class {
                 Class::Conditional => {
@@ -74,36 +57,91 @@ impl Graph<'_> {
         self.nodes[id.0 as usize] = node;
     }
 
-    /// Reads up to the first instruction that is no direct jump or call, and returns it; `None` if
-    /// there is trouble before.
+    /// The code from a node's start up to the instruction that left the traced code for `to`, with
+    /// what it was; `None` if there is none without a word from the trace.
+    pub(crate) fn exit(
+        &mut self,
+        id: NodeId,
+        to: Option<Ip>,
+        edges: &mut Edges,
+    ) -> Option<(Node, OffCause)> {
+        if let Some(&exit) = self.exits.get(&(id, to)) {
+            return exit;
+        }
+        let start = self.start(id);
+        let mut straight = Straight::default();
+        let leaves = |next, instruction: &Instruction| match instruction.class {
+            Class::Plain => to == Some(next),
+            Class::Jump | Class::Call => to == Some(instruction.target),
+            _ => true,
+        };
+        let end = self.read_straight(start, &mut straight, edges, leaves);
+        let exit = end.and_then(|(last, instruction)| {
+            let mut node = self.straight_node(start, &straight, Some(last));
+            node.next = last.offset(u64::from(instruction.len));
+            let cause = match instruction.class {
+                Class::Far(FarKind::Syscall) => OffCause::Syscall,
+                Class::Far(_) => OffCause::FarTransfer,
+                Class::Conditional
+                    if to.is_some_and(|to| to != node.next && to != instruction.target) =>
+                {
+                    return None;
+                }
+                _ => OffCause::Filter,
+            };
+            Some((node, cause))
+        });
+        self.exits.insert((id, to), exit);
+        exit
+    }
+
+    fn straight_node(&mut self, start: Ip, straight: &Straight, last: Option<Ip>) -> Node {
+        let ips = Span::add(&mut self.ips, &straight.ips);
+        Node {
+            last: last.unwrap_or(start),
+            end: End::Open,
+            instructions: straight.instructions,
+            steps: Span::add(&mut self.steps, &straight.steps),
+            pushes: Span::add(&mut self.pushes, &straight.pushes),
+            ips: ips.start,
+            ..Node::new(start)
+        }
+    }
+
+    /// Reads up to the first instruction that is no direct jump or call, or that `leaves` (given
+    /// the address behind it), and returns it; `None` if there is trouble before.
     fn read_straight(
         &mut self,
         start: Ip,
         straight: &mut Straight,
         edges: &mut Edges,
+        leaves: impl Fn(Ip, &Instruction) -> bool,
     ) -> Option<(Ip, Instruction)> {
         let mut ip = start;
         let mut decoder = None;
         let mut decoded = iced_x86::Instruction::default();
         while straight.instructions < LONGEST {
-            let mut reader = match decoder.take().filter(Decoder::can_decode) {
-                Some(reader) => reader,
-                None => self.decoder(ip)?,
+            let reader = match &mut decoder {
+                Some(reader) if Decoder::can_decode(reader) => reader,
+                slot => slot.insert(self.decoder(ip)?),
             };
             reader.decode_out(&mut decoded);
             let instruction = match Instruction::of(&decoded) {
-                Some(instruction) => {
-                    decoder = Some(reader);
-                    instruction
-                }
+                Some(instruction) => instruction,
                 // It may reach into the next mapping, or be one that the library does not know.
-                None => self.instruction(ip).ok()??,
+                None => {
+                    decoder = None;
+                    self.instruction(ip).ok()??
+                }
             };
             straight.instructions += 1;
             if self.detail == Detail::Instructions {
                 straight.ips.push(ip);
             }
             let next = ip.offset(u64::from(instruction.len));
+            if leaves(next, &instruction) {
+                return Some((ip, instruction));
+            }
             let kind = match instruction.class {
                 Class::Plain => {
                     ip = next;

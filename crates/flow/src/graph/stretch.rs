@@ -1,11 +1,16 @@
 //! Nodes joined along the outcomes of their branches.
 
+use ptrail_pt::Ip;
+
 use super::{End, Graph, NodeId, Span};
 use crate::return_stack::ReturnStack;
-use crate::sink::{Edges, Step};
+use crate::sink::{EdgeId, Edges, Step};
 
 /// Most outcomes that a stretch uses.
 pub(crate) const OUTCOMES: u8 = 16;
+
+/// In a key: behind the outcomes comes the target of an indirect jump or call.
+const TARGETED: u64 = 1 << 31;
 
 /// Most calls from before a stretch that it may return to.
 const GUARDS: usize = 2;
@@ -20,7 +25,7 @@ const SLOTS_MAX: usize = 1 << 18;
 /// Most steps kept for stretches; beyond, all are put together anew.
 const STEPS_MAX: usize = 1 << 22;
 
-/// What a node and some outcomes lead to.
+/// What a node and some outcomes lead to, and a target behind them.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Stretch {
@@ -31,7 +36,7 @@ pub(crate) struct Stretch {
     /// Where it leads.
     pub(crate) end: NodeId,
     pub(crate) instructions: u32,
-    pub(crate) steps: Span,
+    steps: Span,
     /// The calls that it leaves open.
     pub(crate) pushes: Span,
     /// How many outcomes it uses, the oldest first. If none: the node needs a closer look.
@@ -40,6 +45,14 @@ pub(crate) struct Stretch {
     pub(crate) pops: u8,
     /// Calls it holds at its highest, more than were there before.
     pub(crate) peak: u8,
+    /// It ends with an indirect jump or call: to `target`, where it went the last time, which is
+    /// where `end` starts.
+    pub(crate) targeted: bool,
+    /// The edge to `target` is reported: it is the step behind `steps`.
+    edge: bool,
+    target: Ip,
+    /// The node that ends with the jump or call.
+    from: NodeId,
 }
 
 impl Stretch {
@@ -53,7 +66,18 @@ impl Stretch {
         used: 0,
         pops: 0,
         peak: 0,
+        targeted: false,
+        edge: false,
+        target: Ip(0),
+        from: NodeId::NONE,
     };
+
+    /// The edges to report.
+    #[inline]
+    pub(crate) fn steps<'p>(&self, pool: &'p Stretches) -> &'p [Step] {
+        let len = self.steps.len as usize + usize::from(self.edge);
+        &pool.steps[self.steps.start as usize..][..len]
+    }
 
     /// Whether it holds with these calls open.
     #[inline]
@@ -71,7 +95,7 @@ pub(crate) struct Stretches {
     slots: Vec<Stretch>,
     /// How many were replaced since the table has its size.
     replaced: usize,
-    pub(crate) steps: Vec<Step>,
+    steps: Vec<Step>,
     pub(crate) pushes: Vec<NodeId>,
 }
 
@@ -135,29 +159,66 @@ impl Graph<'_> {
         let slot = self.stretches.slot(key);
         let known = self.stretches.slots.get(slot);
         let known = known.filter(|stretch| stretch.key == key);
-        if let Some(&stretch) = known.filter(|stretch| stretch.fits(returns)) {
-            return stretch;
+        match known.filter(|stretch| stretch.fits(returns)) {
+            Some(&stretch) => stretch,
+            None => self.join(key, returns, compressed, edges),
         }
-        // A return that goes here and there is left to the caller.
-        let guards = if known.is_some() { 0 } else { GUARDS };
-        let stretch = self.join(key, guards, returns, compressed, edges);
-        self.stretches.put(stretch);
-        stretch
     }
 
-    #[cold]
-    fn join(
+    /// The same, up to the target `to` of an indirect jump or call behind the outcomes. If that is
+    /// not what the code has, the stretch is not `targeted`.
+    #[inline]
+    pub(crate) fn targeted(
         &mut self,
-        key: u64,
-        guards: usize,
+        node: NodeId,
+        word: u64,
+        to: Ip,
         returns: &ReturnStack,
         compressed: bool,
         edges: &mut Edges,
     ) -> Stretch {
+        let stretch = self.stretch(node, word | TARGETED, returns, compressed, edges);
+        if !stretch.targeted || (stretch.target == to && stretch.end != NodeId::NONE) {
+            return stretch;
+        }
+        self.retarget(stretch, to, edges)
+    }
+
+    fn retarget(&mut self, mut stretch: Stretch, to: Ip, edges: &mut Edges) -> Stretch {
+        let (end, edge) = self.target(stretch.from, to, edges);
+        (stretch.target, stretch.end, stretch.edge) = (to, end, edge.is_some());
+        if let Some(edge) = edge {
+            let place = stretch.steps.start + stretch.steps.len;
+            self.stretches.steps[place as usize] = Step {
+                edge,
+                instructions: stretch.instructions,
+            };
+        }
+        let slot = self.stretches.slot(stretch.key);
+        self.stretches.slots[slot] = stretch;
+        stretch
+    }
+
+    /// Puts a stretch together.
+    #[cold]
+    fn join(
+        &mut self,
+        key: u64,
+        returns: &ReturnStack,
+        compressed: bool,
+        edges: &mut Edges,
+    ) -> Stretch {
+        let slot = self.stretches.slot(key);
+        let known = self.stretches.slots.get(slot);
+        // A return that goes here and there is left to the caller.
+        let guards = match known.is_some_and(|known| known.key == key) {
+            true => 0,
+            false => GUARDS,
+        };
         if self.stretches.steps.len().max(self.stretches.pushes.len()) > STEPS_MAX {
             self.stretches.forget();
         }
-        let outcomes = key as u32;
+        let outcomes = (key & !TARGETED) as u32;
         let mut left = 31 - outcomes.leading_zeros();
         let mut stretch = Stretch {
             key,
@@ -210,8 +271,37 @@ impl Graph<'_> {
             stretch.used += 1;
             left -= 1;
         }
+        if left == 0 && key & TARGETED != 0 {
+            let node = self.read(stretch.end, edges);
+            let fits = open.len() + node.pushes.len as usize <= OPEN_CALLS;
+            if fits && matches!(node.end, End::JumpIndirect | End::CallIndirect | End::Far) {
+                let base = stretch.instructions;
+                let later = |step: &Step| Step {
+                    instructions: base + step.instructions,
+                    ..*step
+                };
+                steps.extend(node.steps.of(&self.steps).iter().map(later));
+                stretch.instructions += node.instructions;
+                open.extend_from_slice(node.pushes.of(&self.pushes));
+                if node.end == End::CallIndirect {
+                    open.push(node.behind);
+                }
+                let peak = open.len().saturating_sub(usize::from(stretch.pops)) as u8;
+                stretch.peak = stretch.peak.max(peak);
+                (stretch.from, stretch.end) = (stretch.end, NodeId::NONE);
+                stretch.targeted = true;
+            }
+        }
         stretch.steps = Span::add(&mut self.stretches.steps, &steps);
+        if stretch.targeted {
+            // Room for the step to the target.
+            self.stretches.steps.push(Step {
+                edge: EdgeId::FIRST,
+                instructions: 0,
+            });
+        }
         stretch.pushes = Span::add(&mut self.stretches.pushes, &open);
+        self.stretches.put(stretch);
         stretch
     }
 }

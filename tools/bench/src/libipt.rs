@@ -1,0 +1,1 @@
+//! libipt's instruction and block decoders, by the crate `libipt`.
