@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod parallel;
 mod session;
 mod statistics;
 mod summary;

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use ptrail_flow::{Context, Decoder, SegmentEnd, Sink, cut};
+use ptrail_flow::{Context, SegmentEnd, Sink, cut};
 use ptrail_image::{Mapping, Timeline, TimelineBuilder};
 use ptrail_perfdata::{AuxStream, Capture, Owner, Record, SourceNote};
 use ptrail_pt::{Lexer, Loss, LossCause, Packet, PerfTime, Picos, PtConfig, TraceOffset, Tsc};
 use ptrail_stack::Builder;
 use ptrail_trace::{Fanout, Recording, SinkError, Source, SpanSink, Track, TrackId, TrackKind};
 
-use crate::{Statistics, Summary};
+use crate::{Statistics, Summary, parallel};
 
 /// Why a capture could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,7 @@ pub struct Session<'a> {
     timeline: Timeline,
     streams: Vec<Stream<'a>>,
     base: PerfTime,
+    threads: usize,
 }
 
 impl<'a> Session<'a> {
@@ -81,7 +82,14 @@ impl<'a> Session<'a> {
             timeline: timeline(capture),
             streams,
             base,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
         })
+    }
+
+    /// Decodes on so many threads (at least 1); without, on as many as this machine has. The result
+    /// is the same.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.threads = threads.max(1);
     }
 
     /// The code of the processes, over time.
@@ -157,16 +165,12 @@ impl<'a> Session<'a> {
             };
             segment_done(sink, end, cut.before_first_psb)?;
         }
-        let mut decoder = Decoder::new(context, sink);
-        for segment in &cut.segments {
-            let end = decoder.segment(segment);
-            segment_done(
-                decoder.sink(),
-                end,
-                segment.offset.0 + segment.bytes.len() as u64,
-            )?;
-        }
-        Ok(())
+        let segments = &cut.segments;
+        parallel::decode(segments, context, self.threads, sink, |sink, place, end| {
+            let segment = &segments[place];
+            let behind = segment.offset.0 + segment.bytes.len() as u64;
+            segment_done(sink, end, behind)
+        })
     }
 
     /// Decodes everything into `sink`, and the statistics on the way.
