@@ -12,11 +12,13 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ptrail_pt::PerfTime;
 
+use crate::error::ImageError;
 use crate::image::{self, Image};
 use crate::regions::{Region, Regions, Root};
 use crate::timeline::{Timeline, Version};
@@ -38,6 +40,11 @@ pub struct Mapping {
 
 enum Event {
     Map(Mapping),
+    Module {
+        address: u64,
+        path: String,
+        build_id: Option<Vec<u8>>,
+    },
     Code {
         address: u64,
         name: String,
@@ -52,6 +59,7 @@ enum Event {
 /// Takes the events of a recording; see the module's front page for the rules.
 pub struct TimelineBuilder {
     events: Vec<(PerfTime, u32, Event)>,
+    given: Vec<(Image, Vec<Region>)>,
     debug_roots: Vec<PathBuf>,
 }
 
@@ -67,6 +75,7 @@ impl TimelineBuilder {
     pub fn new() -> Self {
         Self {
             events: Vec::new(),
+            given: Vec::new(),
             debug_roots: vec![PathBuf::from("/usr/lib/debug")],
         }
     }
@@ -79,6 +88,58 @@ impl TimelineBuilder {
     /// An executable mapping was made; it replaces what it overlaps, from `time` on.
     pub fn map(&mut self, pid: u32, time: PerfTime, mapping: Mapping) {
         self.events.push((time, pid, Event::Map(mapping)));
+    }
+
+    /// A whole ELF file was loaded with its lowest segment at `address`. Only its headers tell what
+    /// is executable; where they can't be read, nothing is mapped, and the image says why.
+    pub fn module(
+        &mut self,
+        pid: u32,
+        time: PerfTime,
+        address: u64,
+        path: &str,
+        build_id: Option<Vec<u8>>,
+    ) {
+        let event = Event::Module {
+            address,
+            path: path.to_owned(),
+            build_id,
+        };
+        self.events.push((time, pid, event));
+    }
+
+    /// Code that lies at `address` in every process at all times, whatever else is mapped there.
+    ///
+    /// With `part`, these bytes of the file; else all of it: an ELF file as the system loads it,
+    /// its lowest segment at `address`, other files as they are.
+    ///
+    /// # Errors
+    /// The file can't be read, or does not have these bytes.
+    pub fn everywhere(
+        &mut self,
+        path: &str,
+        part: Option<Range<u64>>,
+        address: u64,
+    ) -> Result<(), ImageError> {
+        let known = self
+            .given
+            .iter()
+            .position(|(image, _)| image.path() == path);
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let image = Image::given(path.to_owned(), self.debug_roots.clone().into());
+                image.status().map_err(Clone::clone)?;
+                self.given.push((image, Vec::new()));
+                self.given.len() - 1
+            }
+        };
+        let (image, regions) = &mut self.given[number];
+        match part {
+            None => regions.extend(image.loaded_at(address, number as u32)),
+            Some(part) => regions.push(image.part_at(part, address, number as u32)?),
+        }
+        Ok(())
     }
 
     /// Bytes were captured that lay at `address` from `time` on.
@@ -122,10 +183,22 @@ impl TimelineBuilder {
             images: ImageSet::new(self.debug_roots.into()),
             processes: HashMap::new(),
         };
+        let mut everywhere = Root::EMPTY;
+        for (image, regions) in self.given {
+            replay.images.images.push(image);
+            for region in regions {
+                everywhere = replay.regions.replace(everywhere, region, |_| false);
+            }
+        }
         for (time, pid, event) in self.events {
             replay.apply(pid, time, event);
         }
-        Timeline::new(replay.regions, replay.images.images, replay.processes)
+        Timeline::new(
+            replay.regions,
+            replay.images.images,
+            everywhere,
+            replay.processes,
+        )
     }
 }
 
@@ -140,6 +213,11 @@ impl Replay {
         let old = self.current(pid);
         let root = match event {
             Event::Map(mapping) => self.map(old, time, mapping),
+            Event::Module {
+                address,
+                path,
+                build_id,
+            } => self.module(old, address, path, build_id),
             Event::Code {
                 address,
                 name,
@@ -181,6 +259,15 @@ impl Replay {
         };
         self.regions.replace(old, region, |kept| {
             kept.captured.is_some_and(|since| !real || since == time)
+        })
+    }
+
+    fn module(&mut self, old: Root, address: u64, path: String, build_id: Option<Vec<u8>>) -> Root {
+        let number = self.images.file(path, build_id);
+        let regions = self.images.images[number as usize].loaded_at(address, number);
+        regions.into_iter().fold(old, |root, region| {
+            self.regions
+                .replace(root, region, |kept| kept.captured.is_some())
         })
     }
 

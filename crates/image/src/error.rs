@@ -48,6 +48,20 @@ pub enum ImageError {
         /// Path as recorded.
         path: String,
     },
+    /// The user gave a part that the file does not have.
+    #[error(
+        "{path} has {size:#x} bytes, so there is no code at {start:#x}-{end:#x}: check offset and end"
+    )]
+    NoSuchPart {
+        /// Path as given.
+        path: String,
+        /// First byte of the part.
+        start: u64,
+        /// Behind its last byte.
+        end: u64,
+        /// Size of the file.
+        size: u64,
+    },
     /// An ELF file for another kind of machine.
     #[error("{path} is {what}, only 64-bit x86 code can be decoded: record a 64-bit build")]
     Unsupported {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +14,7 @@ use crate::error::ImageError;
 use crate::file::{hex, map_file};
 use crate::function::{Function, FunctionKind};
 use crate::name::Names;
+use crate::regions::Region;
 use crate::table::FunctionTable;
 
 /// A file or a captured piece of memory that code was mapped from.
@@ -23,6 +25,8 @@ pub struct Image {
     module: String,
     recorded_build_id: Option<Vec<u8>>,
     captured: Option<Vec<u8>>,
+    /// The user says that this is the code: it need not be an ELF file.
+    given: bool,
     debug_roots: Arc<[PathBuf]>,
     content: OnceLock<Result<Content, Arc<ImageError>>>,
     symbols: OnceLock<Symbols>,
@@ -31,7 +35,7 @@ pub struct Image {
 /// What the headers say; the bytes are the file's or those in [`Image::captured`].
 struct Content {
     file: Option<Mmap>,
-    /// `None` for captured bytes that are no ELF image.
+    /// `None` for captured or given bytes that are no ELF image.
     layout: Option<Layout>,
 }
 
@@ -61,6 +65,13 @@ impl Image {
         }
     }
 
+    pub(crate) fn given(path: String, debug_roots: Arc<[PathBuf]>) -> Self {
+        Self {
+            given: true,
+            ..Self::file(path, None, debug_roots)
+        }
+    }
+
     pub(crate) fn captured(name: String, bytes: Vec<u8>) -> Self {
         let content = OnceLock::new();
         let layout = Elf::parse(&bytes).ok().map(|elf| layout_of(&elf));
@@ -86,6 +97,7 @@ impl Image {
             module: String::new(),
             recorded_build_id: None,
             captured: None,
+            given: false,
             debug_roots: Arc::new([]),
             content: OnceLock::new(),
             symbols: OnceLock::new(),
@@ -162,6 +174,57 @@ impl Image {
         Some(first.address.wrapping_add(offset - first.offset))
     }
 
+    /// The regions of its code when it is loaded with its lowest segment at `address`; none if it
+    /// can't be read.
+    pub(crate) fn loaded_at(&self, address: u64, number: u32) -> Vec<Region> {
+        let Ok(content) = self.content() else {
+            return Vec::new();
+        };
+        let region = |start: u64, offset, len| Region {
+            start,
+            end: start.saturating_add(len),
+            image: number,
+            offset,
+            captured: None,
+        };
+        let Some(layout) = &content.layout else {
+            return vec![region(address, 0, self.bytes_of(content).len() as u64)];
+        };
+        let base = layout.segments.iter().map(|segment| segment.address).min();
+        let executable = layout.segments.iter().filter(|segment| segment.executable);
+        let regions = executable.map(|segment| {
+            let start = address.wrapping_add(segment.address - base.unwrap_or(0));
+            region(start, segment.offset, segment.file_size)
+        });
+        regions.filter(|region| region.start < region.end).collect()
+    }
+
+    /// The region of a part of its bytes.
+    pub(crate) fn part_at(
+        &self,
+        part: Range<u64>,
+        address: u64,
+        number: u32,
+    ) -> Result<Region, ImageError> {
+        let size = self.bytes().map_err(|reason| (**reason).clone())?.len() as u64;
+        let end = address.checked_add(part.end.saturating_sub(part.start));
+        match end {
+            Some(end) if part.start < part.end && part.end <= size => Ok(Region {
+                start: address,
+                end,
+                image: number,
+                offset: part.start,
+                captured: None,
+            }),
+            _ => Err(ImageError::NoSuchPart {
+                path: self.path.clone(),
+                start: part.start,
+                end: part.end,
+                size,
+            }),
+        }
+    }
+
     pub(crate) fn table(&self) -> Option<&FunctionTable> {
         Some(&self.symbols()?.table)
     }
@@ -195,6 +258,10 @@ impl Image {
 
     fn symbols(&self) -> Option<&Symbols> {
         let content = self.content().ok()?;
+        // Where a file of bare code has its functions is not known.
+        if content.layout.is_none() && content.file.is_some() {
+            return None;
+        }
         Some(self.symbols.get_or_init(|| {
             let bytes = self.bytes_of(content);
             let Ok(elf) = Elf::parse(bytes) else {
@@ -217,7 +284,7 @@ impl Image {
 
     fn open(&self) -> Result<Content, ImageError> {
         let path = || self.path.clone();
-        if !is_file_name(&self.path) {
+        if !self.given && !is_file_name(&self.path) {
             return Err(ImageError::NoFile { path: path() });
         }
         let file = map_file(Path::new(&self.path)).map_err(|error| match error.kind() {
@@ -234,8 +301,16 @@ impl Image {
                 reason: error.to_string(),
             },
         })?;
-        let elf = Elf::parse(&file).map_err(|problem| problem.at(&self.path))?;
-        let layout = layout_of(&elf);
+        let layout = match Elf::parse(&file) {
+            Ok(elf) => layout_of(&elf),
+            Err(_) if self.given => {
+                return Ok(Content {
+                    file: Some(file),
+                    layout: None,
+                });
+            }
+            Err(problem) => return Err(problem.at(&self.path)),
+        };
         // perf writes zeros where it found no build-id.
         if let Some(recorded) = self
             .recorded_build_id

@@ -1,9 +1,11 @@
 //! A capture in memory: what every source of trace data is turned into.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use ptrail_pt::{PtConfig, TimeConv};
 
+use crate::file::Store;
 use crate::{Error, Extra};
 
 /// A recording, opened for reading. The trace bytes stay in the mapped file.
@@ -25,7 +27,7 @@ pub struct Capture {
     pub extra: Option<Extra>,
     /// What was wrong with the file, with offsets; empty for a whole one. The rest was read.
     pub damage: Vec<Error>,
-    pub(crate) map: memmap2::Mmap,
+    pub(crate) files: Vec<Store>,
 }
 
 /// The machine of the recording; empty where the file does not say.
@@ -57,6 +59,8 @@ pub enum Owner {
     },
     /// One CPU's, whichever thread ran on it.
     Cpu(u32),
+    /// Nobody knows: a file of nothing but packets.
+    Unknown,
 }
 
 /// Trace data of one thread or CPU.
@@ -71,8 +75,10 @@ pub struct AuxStream {
 /// A run of trace bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuxPiece {
-    /// Where the bytes stand in the file, without the zeros that fill them up to whole words.
-    pub file: Range<u64>,
+    /// Which of the capture's files the bytes are in, counted from 0 (most captures are one file).
+    pub file: usize,
+    /// Where they stand in it, without the zeros that fill them up to whole words.
+    pub range: Range<u64>,
     /// Offset of its first byte in the AUX area's own count (`PERF_RECORD_AUXTRACE.offset`).
     pub aux_offset: u64,
 }
@@ -109,6 +115,15 @@ pub enum Record {
         /// File, or a name in brackets or `//anon`.
         path: String,
         /// Build-id of the file, if recorded.
+        build_id: Option<Vec<u8>>,
+    },
+    /// A whole ELF file was mapped, its lowest segment at this address (LLDB's bundles).
+    Module {
+        /// Where its first byte lies.
+        address: u64,
+        /// The file.
+        path: String,
+        /// Its build-id, if recorded.
         build_id: Option<Vec<u8>>,
     },
     /// A thread got a name.
@@ -155,6 +170,39 @@ impl Capture {
     /// The bytes of one piece.
     #[must_use]
     pub fn bytes(&self, piece: &AuxPiece) -> &[u8] {
-        &self.map[piece.file.start as usize..piece.file.end as usize]
+        self.files[piece.file].part(&piece.range)
+    }
+
+    /// All bytes of a stream, in order; those of a single piece are not copied.
+    #[must_use]
+    pub fn stream_bytes(&self, stream: &AuxStream) -> Cow<'_, [u8]> {
+        match stream.pieces.as_slice() {
+            [piece] => Cow::Borrowed(self.bytes(piece)),
+            pieces => pieces
+                .iter()
+                .flat_map(|piece| self.bytes(piece))
+                .copied()
+                .collect(),
+        }
+    }
+
+    /// The last name given to a thread.
+    #[must_use]
+    pub fn thread_name(&self, tid: u32) -> Option<&str> {
+        self.name(|entry| entry.tid == Some(tid))
+    }
+
+    /// The last name given to the first thread of a process.
+    #[must_use]
+    pub fn process_name(&self, pid: u32) -> Option<&str> {
+        self.name(|entry| entry.pid == Some(pid) && entry.tid == Some(pid))
+    }
+
+    fn name(&self, is: impl Fn(&Sideband) -> bool) -> Option<&str> {
+        let mut entries = self.sideband.iter().rev();
+        entries.find_map(|entry| match &entry.record {
+            Record::Comm { name, .. } if is(entry) => Some(name.as_str()),
+            _ => None,
+        })
     }
 }

@@ -6,27 +6,27 @@
 //! sections on trust.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
 use linux_perf_data::Feature;
-use memmap2::Mmap;
 use ptrail_pt::{CpuId, PtConfig, TimeConv};
 
 use crate::attributes::Attributes;
 use crate::auxtrace::{self, AuxtraceInfo};
 use crate::damage::Damage;
 use crate::features;
+use crate::file::{Store, map};
 use crate::layout;
 use crate::records::{RawRecord, Records, Stop};
 use crate::streams::Streams;
 use crate::{
-    Capture, Error, Extra, Machine, Sideband, SourceNote, own_section, sideband, timeline,
+    AuxPiece, AuxStream, Capture, Error, Extra, Machine, Owner, Sideband, SourceNote, lldb,
+    own_section, sideband, timeline,
 };
 
 impl Capture {
-    /// Opens a `perf.data` file.
+    /// Opens a `perf.data` file or an LLDB trace bundle (its `trace.json`, or the folder it is in).
     ///
     /// What can be read of a damaged file is given, and [`Capture::damage`] says what is missing.
     /// The file must not be changed while the capture is in use.
@@ -35,7 +35,10 @@ impl Capture {
     /// If the file can't be read, is something else, holds no Intel PT, is in a form that is not
     /// read yet (pipe, compressed, directory), or is cut so short that its settings are lost.
     pub fn open(path: &Path) -> Result<Capture, Error> {
-        let map = map(path)?;
+        if let Some(description) = lldb::description(path) {
+            return lldb::open(&description);
+        }
+        let map = perf_data(path)?;
         let mut reading = Reading {
             path,
             file: &map,
@@ -61,19 +64,49 @@ impl Capture {
             unknown_records,
             extra,
             damage,
-            map,
+            files: vec![map],
+        })
+    }
+
+    /// Opens a file of nothing but Intel PT packets. How the trace unit was set is not known: it is
+    /// taken for user code with return compression, without errata; see [`Capture::pt_config`].
+    ///
+    /// # Errors
+    /// If the file can't be read.
+    pub fn open_raw(path: &Path) -> Result<Capture, Error> {
+        let bytes = map(path)?;
+        let piece = AuxPiece {
+            file: 0,
+            range: 0..bytes.len() as u64,
+            aux_offset: 0,
+        };
+        Ok(Capture {
+            machine: Machine::default(),
+            pt_config: PtConfig {
+                tsc: true,
+                ..PtConfig::default()
+            },
+            clock: None,
+            streams: vec![AuxStream {
+                owner: Owner::Unknown,
+                pieces: vec![piece],
+            }],
+            sideband: Vec::new(),
+            unknown_records: BTreeMap::new(),
+            extra: None,
+            damage: Vec::new(),
+            files: vec![bytes],
         })
     }
 }
 
-#[expect(unsafe_code)]
-fn map(path: &Path) -> Result<Mmap, Error> {
+/// Maps a `perf.data`.
+fn perf_data(path: &Path) -> Result<Store, Error> {
     let io = |source| Error::Io {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(io)?;
-    let metadata = file.metadata().map_err(io)?;
+    let metadata = std::fs::metadata(path).map_err(io)?;
     if metadata.is_dir() {
         return Err(Error::Unsupported {
             path: path.to_owned(),
@@ -86,11 +119,7 @@ fn map(path: &Path) -> Result<Mmap, Error> {
             path: path.to_owned(),
         });
     }
-    // SAFETY: the mapping is private and read-only, and nothing is kept of it but bytes that are
-    // checked each time they are read. Should somebody change the file meanwhile, wrong bytes are
-    // taken for damage; should somebody cut it, the process gets SIGBUS, which `Capture::open` says
-    // must not happen.
-    unsafe { Mmap::map(&file) }.map_err(io)
+    map(path)
 }
 
 /// The fields of a [`Capture`] that come from the bytes of the file.

@@ -262,6 +262,10 @@ fn write_body(
             body.u64s(&[*aux_offset, *size, *flags]);
             (RecordType::AUX, 0)
         }
+        Record::Module { path, .. } => {
+            let what = format!("perf has no record for a whole file ({path})");
+            return Err(Error::Unwritable { what });
+        }
         Record::Lost(count) => {
             body.u64s(&[DUMMY_ID, *count]);
             (RecordType::LOST, 0)

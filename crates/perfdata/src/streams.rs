@@ -43,7 +43,8 @@ impl Streams {
             self.list.len() - 1
         });
         self.list[index].pieces.push(AuxPiece {
-            file,
+            file: 0,
+            range: file,
             aux_offset: header.offset,
         });
     }
@@ -86,11 +87,11 @@ fn cut_padding(pieces: &mut [AuxPiece], file: &[u8], aux_end: Option<u64>) {
         let piece = &mut pieces[i];
         let excess = (piece
             .aux_offset
-            .saturating_add(piece.file.end - piece.file.start))
+            .saturating_add(piece.range.end - piece.range.start))
         .saturating_sub(true_end);
-        let end = piece.file.end.saturating_sub(excess);
-        if excess < 8 && end >= piece.file.start && is_zero(file, end..piece.file.end) {
-            piece.file.end = end;
+        let end = piece.range.end.saturating_sub(excess);
+        if excess < 8 && end >= piece.range.start && is_zero(file, end..piece.range.end) {
+            piece.range.end = end;
         }
     }
 }
@@ -134,7 +135,7 @@ mod tests {
     fn ranges(streams: &[AuxStream]) -> Vec<(u64, u64)> {
         let pieces = streams.iter().flat_map(|stream| &stream.pieces);
         pieces
-            .map(|piece| (piece.file.start, piece.file.end))
+            .map(|piece| (piece.range.start, piece.range.end))
             .collect()
     }
 

@@ -9,10 +9,14 @@
 
 #![forbid(unsafe_code)]
 
+mod code;
 mod session;
 mod statistics;
 mod summary;
+mod time;
 
+pub use code::{CodeOptions, GivenCode};
 pub use session::{Error, Progress, Session, Stream};
 pub use statistics::{SlowCall, Statistics};
 pub use summary::Summary;
+pub use time::base_time;

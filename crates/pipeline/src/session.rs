@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use ptrail_flow::{Context, Decoder, SegmentEnd, Sink, cut};
-use ptrail_image::{Mapping, Timeline, TimelineBuilder};
+use ptrail_image::{ImageError, Timeline};
 use ptrail_perfdata::{AuxStream, Capture, Owner, Record, SourceNote};
-use ptrail_pt::{Lexer, Loss, LossCause, Packet, PerfTime, Picos, PtConfig, TraceOffset, Tsc};
+use ptrail_pt::{Loss, LossCause, PerfTime, Picos, PtConfig, TraceOffset};
 use ptrail_stack::Builder;
 use ptrail_trace::{Fanout, Recording, SinkError, Source, SpanSink, Track, TrackId, TrackKind};
 
-use crate::{Statistics, Summary};
+use crate::{CodeOptions, Statistics, Summary, base_time, code};
 
 /// Why a capture could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,9 @@ pub enum Error {
          (`perf record --per-thread -e intel_pt//u -- PROGRAM`)"
     )]
     PerCpu,
+    /// Code that the user gave can't be read.
+    #[error(transparent)]
+    Code(#[from] ImageError),
     /// An output could not be written.
     #[error(transparent)]
     Sink(#[from] SinkError),
@@ -67,6 +70,14 @@ impl<'a> Session<'a> {
     /// # Errors
     /// It holds no trace, or one per CPU.
     pub fn new(capture: &'a Capture) -> Result<Self, Error> {
+        Self::with(capture, &CodeOptions::default())
+    }
+
+    /// Prepares a capture with what the user knows about its code.
+    ///
+    /// # Errors
+    /// As for [`Session::new`]; also if code that the user gave can't be read.
+    pub fn with(capture: &'a Capture, options: &CodeOptions) -> Result<Self, Error> {
         let streams: Vec<_> = capture
             .streams
             .iter()
@@ -75,12 +86,11 @@ impl<'a> Session<'a> {
         if streams.iter().all(|stream| stream.bytes.is_empty()) {
             return Err(Error::Empty);
         }
-        let base = base_time(capture, &streams);
         Ok(Self {
             capture,
-            timeline: timeline(capture),
+            timeline: code::timeline(capture, options)?,
             streams,
-            base,
+            base: base_time(capture),
         })
     }
 
@@ -236,10 +246,9 @@ impl<'a> Session<'a> {
     }
 
     fn process_name(&self, pid: u32) -> String {
-        name_of(self.capture, |record_pid, tid| {
-            record_pid == Some(pid) && tid == Some(pid)
-        })
-        .unwrap_or_else(|| format!("process {pid}"))
+        self.capture
+            .process_name(pid)
+            .map_or_else(|| format!("process {pid}"), str::to_owned)
     }
 
     /// When the process began to run a new image.
@@ -271,113 +280,20 @@ fn before_first_psb(bytes: u64) -> Loss {
     }
 }
 
-/// Puts a stream's pieces together; a single piece is not copied.
+/// A stream with whose it is.
 fn assemble<'a>(capture: &'a Capture, stream: &AuxStream) -> Result<Stream<'a>, Error> {
-    let Owner::Thread { pid, tid } = stream.owner else {
-        return Err(Error::PerCpu);
+    let (pid, tid) = match stream.owner {
+        Owner::Thread { pid, tid } => (pid.unwrap_or(tid), tid),
+        Owner::Unknown => (0, 0),
+        Owner::Cpu(_) => return Err(Error::PerCpu),
     };
-    let pid = pid.unwrap_or(tid);
-    let bytes = match stream.pieces.as_slice() {
-        [piece] => Cow::Borrowed(capture.bytes(piece)),
-        pieces => Cow::Owned(
-            pieces
-                .iter()
-                .flat_map(|piece| capture.bytes(piece))
-                .copied()
-                .collect(),
-        ),
-    };
-    let name = name_of(capture, |_, record_tid| record_tid == Some(tid))
-        .unwrap_or_else(|| format!("thread {tid}"));
+    let name = capture
+        .thread_name(tid)
+        .map_or_else(|| format!("thread {tid}"), str::to_owned);
     Ok(Stream {
         pid,
         tid,
         name,
-        bytes,
+        bytes: capture.stream_bytes(stream),
     })
-}
-
-/// The last name given to a thread that `is` accepts.
-fn name_of(capture: &Capture, is: impl Fn(Option<u32>, Option<u32>) -> bool) -> Option<String> {
-    capture
-        .sideband
-        .iter()
-        .rev()
-        .find_map(|entry| match &entry.record {
-            Record::Comm { name, .. } if is(entry.pid, entry.tid) => Some(name.clone()),
-            _ => None,
-        })
-}
-
-/// The earliest time that the capture knows.
-fn base_time(capture: &Capture, streams: &[Stream<'_>]) -> PerfTime {
-    let records = capture
-        .sideband
-        .iter()
-        .filter_map(|entry| entry.time)
-        .filter(|&time| time > 0);
-    let packets = streams
-        .iter()
-        .filter_map(|stream| first_tsc(&stream.bytes))
-        .map(|tsc| {
-            capture
-                .clock
-                .map_or(PerfTime(tsc.0), |clock| clock.to_perf(tsc))
-                .0
-        });
-    PerfTime(records.chain(packets).min().unwrap_or(0))
-}
-
-fn first_tsc(bytes: &[u8]) -> Option<Tsc> {
-    let segments = cut(bytes, TraceOffset(0)).segments;
-    let mut packets = Lexer::new(segments.first()?.bytes, TraceOffset(0));
-    packets.find_map(|item| match item.ok()?.packet {
-        Packet::Tsc(tsc) => Some(Tsc(tsc)),
-        _ => None,
-    })
-}
-
-/// Builds the address spaces from the sideband and the captured code.
-fn timeline(capture: &Capture) -> Timeline {
-    let mut builder = TimelineBuilder::new();
-    for entry in &capture.sideband {
-        let (pid, time) = (entry.pid.unwrap_or(0), PerfTime(entry.time.unwrap_or(0)));
-        match &entry.record {
-            Record::Mmap2 {
-                address,
-                len,
-                file_offset,
-                executable: true,
-                path,
-                build_id,
-            } => {
-                builder.map(
-                    pid,
-                    time,
-                    Mapping {
-                        address: *address,
-                        len: *len,
-                        file_offset: *file_offset,
-                        path: path.clone(),
-                        build_id: build_id.clone(),
-                    },
-                );
-            }
-            Record::Comm { exec: true, .. } => builder.exec(pid, time),
-            Record::Fork { parent_pid, .. } if *parent_pid != pid => {
-                builder.fork(pid, *parent_pid, time)
-            }
-            _ => {}
-        }
-    }
-    for blob in capture.extra.iter().flat_map(|extra| &extra.code) {
-        builder.code(
-            blob.pid,
-            PerfTime(blob.time),
-            blob.address,
-            &blob.name,
-            blob.bytes.clone(),
-        );
-    }
-    builder.build()
 }
