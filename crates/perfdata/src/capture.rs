@@ -81,6 +81,17 @@ pub struct AuxPiece {
     pub range: Range<u64>,
     /// Offset of its first byte in the AUX area's own count (`PERF_RECORD_AUXTRACE.offset`).
     pub aux_offset: u64,
+    /// What is missing between the piece before and this one; `None` if nothing is.
+    pub gap: Option<Gap>,
+}
+
+/// Why a piece does not go on where the piece before it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// So many bytes, by the AUX area's own count, are not in the file.
+    Bytes(u64),
+    /// It is another snapshot or sample: what was in between was overwritten.
+    Overwritten,
 }
 
 /// A sideband record with its time and thread.
@@ -164,6 +175,50 @@ pub enum Record {
     },
     /// perf lost this many sideband records.
     Lost(u64),
+    /// perf lost this many samples.
+    LostSamples(u64),
+    /// Kernel code came or went: a BPF program, a trampoline.
+    Ksymbol {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        len: u32,
+        /// `PERF_RECORD_KSYMBOL_TYPE_*`: 1 BPF, 2 out of line (trampolines).
+        kind: u16,
+        /// It went.
+        unregister: bool,
+        /// Its name.
+        name: String,
+    },
+    /// A BPF program was loaded or unloaded.
+    BpfEvent {
+        /// `PERF_BPF_EVENT_*`: 1 loaded, 2 unloaded.
+        kind: u16,
+        /// Its id.
+        id: u32,
+    },
+    /// Kernel code was changed in place.
+    TextPoke {
+        /// First address.
+        address: u64,
+        /// The bytes before.
+        old: Vec<u8>,
+        /// The bytes from now on.
+        new: Vec<u8>,
+    },
+    /// The namespaces of a process: device and inode of each, in the order of the kernel's `*_NS_INDEX`.
+    Namespaces(Vec<(u64, u64)>),
+    /// Which counter of the CPU the event uses (PEBS via PT).
+    AuxOutputHwId(u64),
+    /// perf could not decode here when it wrote this file.
+    AuxtraceError {
+        /// perf's error code.
+        code: u32,
+        /// Address, if known.
+        ip: u64,
+        /// perf's message.
+        message: String,
+    },
 }
 
 impl Capture {

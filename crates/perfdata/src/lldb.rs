@@ -42,6 +42,9 @@ pub(crate) fn description(path: &Path) -> Option<PathBuf> {
         let inside = path.join("trace.json");
         return inside.is_file().then_some(inside);
     }
+    if !path.is_file() {
+        return None;
+    }
     let mut head = [0; 64];
     let len = File::open(path).ok()?.read(&mut head).ok()?;
     let first = head[..len].iter().find(|byte| !byte.is_ascii_whitespace());
@@ -196,6 +199,7 @@ impl Bundle<'_> {
                 file: self.files.len(),
                 range: 0..bytes.len() as u64,
                 aux_offset: 0,
+                gap: None,
             }],
         });
         self.files.push(bytes);

@@ -139,7 +139,7 @@ fn unpacked(path: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     let mut child = Command::new("sha256sum")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
