@@ -85,9 +85,9 @@ pub(crate) struct RunArgs {
 
 /// Decode a capture into a timeline.
 ///
-/// INPUT is a perf.data file with Intel PT, as ptrail or `perf record --per-thread -e intel_pt//u`
-/// writes it, or a trace bundle of LLDB; the recorded programs and libraries must still be where they
-/// were. A summary goes to standard output.
+/// INPUT is a perf.data file with Intel PT, as ptrail or `perf record -e intel_pt//u` writes it, or a
+/// trace bundle of LLDB; the recorded programs and libraries must still be where they were. A summary
+/// goes to standard output.
 #[derive(Parser)]
 pub(crate) struct DecodeArgs {
     #[command(flatten)]

@@ -8,15 +8,20 @@
 //!    want branches or instructions.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod code;
+mod schedule;
 mod session;
+mod shares;
 mod statistics;
+mod streams;
 mod summary;
 mod time;
 
 pub use code::{CodeOptions, GivenCode};
-pub use session::{Error, Progress, Session, Stream};
+pub use session::{Error, Progress, Session};
 pub use statistics::{SlowCall, Statistics};
+pub use streams::{Part, Stream};
 pub use summary::Summary;
 pub use time::base_time;

@@ -1,15 +1,14 @@
 //! A capture with everything that decoding it needs.
 
-use std::borrow::Cow;
-
 use ptrail_flow::{Context, Decoder, SegmentEnd, Sink, cut};
 use ptrail_image::{ImageError, Timeline};
-use ptrail_perfdata::{AuxStream, Capture, Owner, Record, SourceNote};
+use ptrail_perfdata::{Capture, Record, SourceNote};
 use ptrail_pt::{Loss, LossCause, PerfTime, Picos, PtConfig, TraceOffset};
 use ptrail_stack::Builder;
 use ptrail_trace::{Fanout, Recording, SinkError, Source, SpanSink, Track, TrackId, TrackKind};
 
-use crate::{CodeOptions, Statistics, Summary, base_time, code};
+use crate::streams::{BEFORE_FIRST_PSB, streams};
+use crate::{CodeOptions, Part, Statistics, Stream, Summary, base_time, code};
 
 /// Why a capture could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -21,12 +20,6 @@ pub enum Error {
          with a larger buffer if the recording was cut short"
     )]
     Empty,
-    /// The trace is per CPU.
-    #[error(
-        "the capture was recorded per CPU, which ptrail can't decode yet; record one thread at a time \
-         (`perf record --per-thread -e intel_pt//u -- PROGRAM`)"
-    )]
-    PerCpu,
     /// Code that the user gave can't be read.
     #[error(transparent)]
     Code(#[from] ImageError),
@@ -44,18 +37,6 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// One thread's trace.
-pub struct Stream<'a> {
-    /// Process id.
-    pub pid: u32,
-    /// Thread id.
-    pub tid: u32,
-    /// Name of the thread.
-    pub name: String,
-    /// All its packets.
-    pub bytes: Cow<'a, [u8]>,
-}
-
 /// A capture, ready to be decoded.
 pub struct Session<'a> {
     capture: &'a Capture,
@@ -68,7 +49,7 @@ impl<'a> Session<'a> {
     /// Prepares a capture.
     ///
     /// # Errors
-    /// It holds no trace, or one per CPU.
+    /// It holds no trace.
     pub fn new(capture: &'a Capture) -> Result<Self, Error> {
         Self::with(capture, &CodeOptions::default())
     }
@@ -78,19 +59,16 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As for [`Session::new`]; also if code that the user gave can't be read.
     pub fn with(capture: &'a Capture, options: &CodeOptions) -> Result<Self, Error> {
-        let streams: Vec<_> = capture
-            .streams
-            .iter()
-            .map(|stream| assemble(capture, stream))
-            .collect::<Result<_, _>>()?;
-        if streams.iter().all(|stream| stream.bytes.is_empty()) {
+        let base = base_time(capture);
+        let streams = streams(capture, base);
+        if capture.streams.is_empty() {
             return Err(Error::Empty);
         }
         Ok(Self {
             capture,
             timeline: code::timeline(capture, options)?,
             streams,
-            base: base_time(capture),
+            base,
         })
     }
 
@@ -157,24 +135,29 @@ impl<'a> Session<'a> {
             conversion: self.capture.clock,
             base: self.base,
         };
-        let cut = cut(&stream.bytes, TraceOffset(0));
-        if cut.before_first_psb > 0 {
-            sink.loss(before_first_psb(cut.before_first_psb), true, 0);
-            let end = SegmentEnd {
-                instructions: 0,
-                lost_bytes: cut.before_first_psb,
-                clamps: 0,
-            };
-            segment_done(sink, end, cut.before_first_psb)?;
+        for loss in &stream.losses {
+            let broken = loss.bytes > 0;
+            let end = lost(loss.bytes);
+            sink.loss(loss.clone(), broken, 0);
+            segment_done(sink, end, 0)?;
         }
         let mut decoder = Decoder::new(context, sink);
-        for segment in &cut.segments {
-            let end = decoder.segment(segment);
-            segment_done(
-                decoder.sink(),
-                end,
-                segment.offset.0 + segment.bytes.len() as u64,
-            )?;
+        for part in &stream.parts {
+            let start = TraceOffset(part.range.start as u64);
+            let cut = cut(&stream.bytes[part.range.clone()], start);
+            if let Some(loss) = head(part, cut.before_first_psb) {
+                let end = lost(loss.bytes);
+                decoder.sink().loss(loss, true, 0);
+                segment_done(decoder.sink(), end, start.0 + cut.before_first_psb)?;
+            }
+            for segment in &cut.segments {
+                let end = decoder.segment(segment);
+                segment_done(
+                    decoder.sink(),
+                    end,
+                    segment.offset.0 + segment.bytes.len() as u64,
+                )?;
+            }
         }
         Ok(())
     }
@@ -238,11 +221,19 @@ impl<'a> Session<'a> {
         }
         both.finish()?;
         drop(both);
-        summary.trace_bytes = total;
+        summary.trace_bytes = self.trace_bytes();
         summary.calls = statistics.calls();
         summary.ledger = statistics.take_ledger();
         summary.slowest = statistics.slowest();
         Ok(summary)
+    }
+
+    /// Bytes of trace in the capture, each counted once.
+    fn trace_bytes(&self) -> u64 {
+        let pieces = self.capture.streams.iter().flat_map(|s| &s.pieces);
+        pieces
+            .map(|piece| piece.range.end - piece.range.start)
+            .sum()
     }
 
     fn process_name(&self, pid: u32) -> String {
@@ -267,33 +258,27 @@ impl<'a> Session<'a> {
     }
 }
 
-fn before_first_psb(bytes: u64) -> Loss {
-    Loss {
-        cause: LossCause::BeforeFirstPsb,
-        bytes,
-        offset: TraceOffset(0),
-        begin: Picos(0),
-        end: Picos(0),
-        ip: None,
-        reason: "the recording starts between two PSB packets; decoding starts at the first one"
-            .into(),
+fn lost(bytes: u64) -> SegmentEnd {
+    SegmentEnd {
+        lost_bytes: bytes,
+        ..SegmentEnd::default()
     }
 }
 
-/// A stream with whose it is.
-fn assemble<'a>(capture: &'a Capture, stream: &AuxStream) -> Result<Stream<'a>, Error> {
-    let (pid, tid) = match stream.owner {
-        Owner::Thread { pid, tid } => (pid.unwrap_or(tid), tid),
-        Owner::Unknown => (0, 0),
-        Owner::Cpu(_) => return Err(Error::PerCpu),
+/// The loss at the head of a part.
+fn head(part: &Part, before_first_psb: u64) -> Option<Loss> {
+    let (cause, reason) = match &part.missing {
+        Some(missing) => missing.clone(),
+        None if before_first_psb == 0 => return None,
+        None => (LossCause::BeforeFirstPsb, BEFORE_FIRST_PSB.to_owned()),
     };
-    let name = capture
-        .thread_name(tid)
-        .map_or_else(|| format!("thread {tid}"), str::to_owned);
-    Ok(Stream {
-        pid,
-        tid,
-        name,
-        bytes: capture.stream_bytes(stream),
+    Some(Loss {
+        cause,
+        bytes: before_first_psb,
+        offset: TraceOffset(part.range.start as u64),
+        begin: Picos(0),
+        end: Picos(0),
+        ip: None,
+        reason,
     })
 }

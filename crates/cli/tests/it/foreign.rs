@@ -63,6 +63,35 @@ fn lldb_bundles_give_libipts_instructions() {
     }
 }
 
+/// libipt decodes a CPU's stream with the code of one process only, so it finds the instructions of
+/// that process's threads: one thread on each of the two CPUs.
+#[test]
+fn an_lldb_bundle_of_cpus_is_cut_by_its_context_switches() {
+    let Some(folder) = folder("lldb-traces") else {
+        return;
+    };
+    for bundle in [
+        "trace.json",
+        "trace_missing_threads.json",
+        "trace_with_string_numbers.json",
+    ] {
+        let bundle = folder.join("intelpt-multi-core-trace").join(bundle);
+        let found = digests(&[bundle.to_str().unwrap()]);
+        for (thread, trace) in [(3_497_496, "cpu51"), (3_497_497, "cpu45")] {
+            let found = found.iter().find(|found| found["tid"] == thread).unwrap();
+            assert_eq!(found["pid"], 3_497_234);
+            let reference = json(&folder.join(format!("reference/{trace}.json")));
+            compare(found, &reference["insn_decoder_whole_stream_resync"], trace);
+        }
+        // All other threads ran code that is not in the bundle.
+        let others = found.iter().filter(|found| found["pid"] != 3_497_234);
+        assert!(others.clone().count() > 0);
+        for other in others {
+            assert_eq!(other["instructions"], 0, "{other}");
+        }
+    }
+}
+
 #[test]
 fn an_lldb_bundle_has_the_functions_that_lldb_names() {
     let Some(folder) = folder("lldb-traces") else {
