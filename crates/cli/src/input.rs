@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use ptrail_perfdata::Capture;
-use ptrail_pipeline::{CodeOptions, GivenCode};
+use ptrail_pipeline::{CodeOptions, GivenCode, Search};
 use ptrail_pt::{CpuId, Vendor};
 
 /// Options that say what to decode.
@@ -25,6 +25,20 @@ pub(crate) struct InputArgs {
     /// times
     #[arg(long, value_name = "FILE[:OFFSET[-END]]@ADDR", value_parser = given_code)]
     code: Vec<GivenCode>,
+
+    /// Look for the recorded files under DIR first, a copy of the recorded machine's or container's
+    /// root
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
+
+    /// Look for files that were recorded under the path FROM (or FROM itself) at TO. May be given
+    /// several times
+    #[arg(long, value_name = "FROM=TO", value_parser = moved)]
+    map: Vec<(PathBuf, PathBuf)>,
+
+    /// Take files although their build-id is not the recorded one
+    #[arg(long)]
+    force: bool,
 
     /// The CPU that recorded, for its errata; else as the capture says
     #[arg(long, value_name = "FAMILY/MODEL[/STEPPING]", value_parser = cpu)]
@@ -47,6 +61,12 @@ impl InputArgs {
     pub(crate) fn code(&self) -> CodeOptions {
         CodeOptions {
             given: self.code.clone(),
+            search: Search {
+                moved: self.map.clone(),
+                sysroot: self.sysroot.clone(),
+                any_build: self.force,
+                ..Search::of_this_machine()
+            },
         }
     }
 }
@@ -67,6 +87,14 @@ fn cpu(text: &str) -> Result<CpuId, String> {
         model: byte(model.ok_or_else(refuse)?)?,
         stepping: byte(stepping.unwrap_or(0))?,
     })
+}
+
+/// Paths as `FROM=TO`.
+fn moved(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    match text.split_once('=') {
+        Some((from, to)) if !from.is_empty() && !to.is_empty() => Ok((from.into(), to.into())),
+        _ => Err(format!("{text:?} is not FROM=TO, such as /opt/app=./build")),
+    }
 }
 
 /// Code as `FILE[:OFFSET[-END]]@ADDR`. Names may have colons and @ in them: the last ones count.

@@ -13,7 +13,6 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ptrail_pt::PerfTime;
@@ -21,6 +20,7 @@ use ptrail_pt::PerfTime;
 use crate::error::ImageError;
 use crate::image::{self, Image};
 use crate::regions::{Region, Regions, Root};
+use crate::search::Search;
 use crate::timeline::{Timeline, Version};
 
 /// An executable mapping of a file.
@@ -60,7 +60,7 @@ enum Event {
 pub struct TimelineBuilder {
     events: Vec<(PerfTime, u32, Event)>,
     given: Vec<(Image, Vec<Region>)>,
-    debug_roots: Vec<PathBuf>,
+    search: Arc<Search>,
 }
 
 impl Default for TimelineBuilder {
@@ -70,19 +70,19 @@ impl Default for TimelineBuilder {
 }
 
 impl TimelineBuilder {
-    /// A builder without events that looks for separate debug files under `/usr/lib/debug`.
+    /// A builder without events that looks for files as [`Search::of_this_machine`] says.
     #[must_use]
     pub fn new() -> Self {
         Self {
             events: Vec::new(),
             given: Vec::new(),
-            debug_roots: vec![PathBuf::from("/usr/lib/debug")],
+            search: Arc::new(Search::of_this_machine()),
         }
     }
 
-    /// Looks for separate debug files under these folders only.
-    pub fn debug_roots(&mut self, roots: Vec<PathBuf>) {
-        self.debug_roots = roots;
+    /// Looks for files in these places. To be said first.
+    pub fn search(&mut self, search: Search) {
+        self.search = Arc::new(search);
     }
 
     /// An executable mapping was made; it replaces what it overlaps, from `time` on.
@@ -128,7 +128,7 @@ impl TimelineBuilder {
         let number = match known {
             Some(number) => number,
             None => {
-                let image = Image::given(path.to_owned(), self.debug_roots.clone().into());
+                let image = Image::given(path.to_owned(), Arc::clone(&self.search));
                 image.status().map_err(Clone::clone)?;
                 self.given.push((image, Vec::new()));
                 self.given.len() - 1
@@ -180,7 +180,7 @@ impl TimelineBuilder {
         self.events.sort_by_key(|&(time, ..)| time);
         let mut replay = Replay {
             regions: Regions::new(),
-            images: ImageSet::new(self.debug_roots.into()),
+            images: ImageSet::new(self.search),
             processes: HashMap::new(),
         };
         let mut everywhere = Root::EMPTY;
@@ -300,16 +300,16 @@ struct ImageSet {
     images: Vec<Image>,
     files: HashMap<(String, Option<Vec<u8>>), u32>,
     captured: HashMap<u64, Vec<u32>>,
-    debug_roots: Arc<[PathBuf]>,
+    search: Arc<Search>,
 }
 
 impl ImageSet {
-    fn new(debug_roots: Arc<[PathBuf]>) -> Self {
+    fn new(search: Arc<Search>) -> Self {
         Self {
             images: Vec::new(),
             files: HashMap::new(),
             captured: HashMap::new(),
-            debug_roots,
+            search,
         }
     }
 
@@ -322,7 +322,7 @@ impl ImageSet {
         self.images.push(Image::file(
             key.0.clone(),
             key.1.clone(),
-            Arc::clone(&self.debug_roots),
+            Arc::clone(&self.search),
         ));
         self.files.insert(key, next);
         next

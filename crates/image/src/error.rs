@@ -10,7 +10,9 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum ImageError {
     /// No such file.
-    #[error("{path} is missing: copy it here from the machine of the recording")]
+    #[error(
+        "{path} is missing: copy it here from the machine of the recording, or say where it is (--sysroot, --map)"
+    )]
     Missing {
         /// Path as recorded.
         path: String,
@@ -23,7 +25,7 @@ pub enum ImageError {
     },
     /// The file is another build than the recorded one.
     #[error(
-        "{path} has build-id {} but the recording ran build-id {recorded}: bring back the recorded build, or record again",
+        "{path} has build-id {} but the recording ran build-id {recorded}: bring back the recorded build, or decode with --force if they are the same code",
         found.as_deref().unwrap_or("none")
     )]
     BuildId {

@@ -2,15 +2,26 @@
 
 use std::ops::Range;
 
-use ptrail_image::{ImageError, Mapping, Timeline, TimelineBuilder};
+use ptrail_image::{ImageError, Mapping, Search, Timeline, TimelineBuilder};
 use ptrail_perfdata::{Capture, Record};
 use ptrail_pt::PerfTime;
 
 /// What the user knows about the code that the capture does not.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CodeOptions {
     /// Code that lies in every process.
     pub given: Vec<GivenCode>,
+    /// Where the files are.
+    pub search: Search,
+}
+
+impl Default for CodeOptions {
+    fn default() -> Self {
+        Self {
+            given: Vec::new(),
+            search: Search::of_this_machine(),
+        }
+    }
 }
 
 /// Code that lies in every process, whatever else the capture says.
@@ -27,6 +38,7 @@ pub struct GivenCode {
 /// Builds the address spaces.
 pub(crate) fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timeline, ImageError> {
     let mut builder = TimelineBuilder::new();
+    builder.search(options.search.clone());
     for GivenCode {
         path,
         part,

@@ -19,6 +19,8 @@ mod streams;
 mod summary;
 mod time;
 
+pub use ptrail_image::Search;
+
 pub use code::{CodeOptions, GivenCode};
 pub use session::{Error, Progress, Session};
 pub use statistics::{SlowCall, Statistics};

@@ -123,3 +123,135 @@ fn a_full_buffer_is_a_loss_where_it_was() {
         "{summary}"
     );
 }
+
+const SOURCE: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) static int inner(int n) { return n % 7 ? n * 3 : n / 2; }
+__attribute__((noinline)) int outer(int n) { int s = 0; while (n-- > 0) s += inner(n); return s; }
+int main(void) { return outer(50) == 1; }
+"#;
+
+/// A program built with these options, and its recording.
+struct Program {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+    recorded: Recorded,
+}
+
+impl Program {
+    fn build(into: &Path, options: &[&str]) -> PathBuf {
+        let source = into.join("program.c");
+        std::fs::write(&source, SOURCE).unwrap();
+        let path = into.join("program");
+        tool(
+            "gcc",
+            &[
+                &["-O1", "-g", "-static", "-o", text(&path), text(&source)],
+                options,
+            ]
+            .concat(),
+        );
+        path
+    }
+
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Self::build(folder.path(), &["-Wl,--build-id=0x01020304"]);
+        let recorded = Recorded::new(&[], &[&path], "");
+        Self {
+            folder,
+            path,
+            recorded,
+        }
+    }
+
+    /// Whether the decoded instructions are those that ran.
+    #[track_caller]
+    fn decodes(&self, options: &[&str]) {
+        let options = [&["--instructions", "--digest"], options].concat();
+        let found = dump(&self.recorded.capture(), &options);
+        assert_eq!(found[0]["instructions"], self.recorded.truth.len());
+        assert_eq!(found[0]["ip_fnv1a64"], fnv1a64(&self.recorded.truth));
+    }
+
+    fn functions(&self) -> Vec<String> {
+        let spans = dump(&self.recorded.capture(), &["--spans"]);
+        let names = spans.iter().filter_map(|span| span["function"].as_str());
+        names.map(str::to_owned).collect()
+    }
+
+    /// Why there is no code.
+    fn reason(&self) -> String {
+        let lines = dump(&self.recorded.capture(), &["--instructions"]);
+        let mut losses = lines.iter().filter(|line| line["loss"] == "no-code");
+        losses.next().unwrap()["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn tool(name: &str, arguments: &[&str]) {
+    let output = std::process::Command::new(name)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} {arguments:?}: {messages}");
+}
+
+#[test]
+fn moved_programs_are_found() {
+    let program = Program::new();
+    program.decodes(&[]);
+    let root = program.folder.path().join("root");
+    let moved = root.join(program.path.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(moved.parent().unwrap()).unwrap();
+    std::fs::rename(&program.path, &moved).unwrap();
+    assert!(
+        program.reason().contains("is missing"),
+        "{}",
+        program.reason()
+    );
+    program.decodes(&["--sysroot", text(&root)]);
+    let prefix = program.path.parent().unwrap();
+    let map = format!("{}={}", text(prefix), text(moved.parent().unwrap()));
+    program.decodes(&["--map", &map]);
+}
+
+#[test]
+fn stripped_programs_and_their_debug_files() {
+    let program = Program::new();
+    let has = |name: &str| program.functions().iter().any(|found| found == name);
+    assert!(has("inner") && has("outer"));
+    let debug = program.folder.path().join("program.debug");
+    tool(
+        "objcopy",
+        &["--only-keep-debug", text(&program.path), text(&debug)],
+    );
+    tool("strip", &[text(&program.path)]);
+    let link = format!("--add-gnu-debuglink={}", text(&debug));
+    tool("objcopy", &[&link, text(&program.path)]);
+    program.decodes(&[]);
+    assert!(has("inner") && has("outer"));
+    std::fs::remove_file(&debug).unwrap();
+    program.decodes(&[]);
+    assert!(!has("inner") && !has("outer"));
+}
+
+#[test]
+fn another_build_is_refused_by_name_unless_forced() {
+    let program = Program::new();
+    Program::build(program.folder.path(), &["-Wl,--build-id=0x05060708"]);
+    let reason = program.reason();
+    assert!(
+        reason.contains("has build-id 05060708 but the recording ran build-id 01020304"),
+        "{reason}"
+    );
+    assert!(reason.contains("--force"), "{reason}");
+    program.decodes(&["--force"]);
+}

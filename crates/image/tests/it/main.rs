@@ -8,6 +8,7 @@ mod names;
 mod plt;
 mod problems;
 mod running;
+mod search;
 mod spaces;
 mod stripped;
 mod tools;
