@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use ptrail_pt::{CpuId, Vendor};
+
+use crate::input::InputArgs;
 
 /// Flight recorder and time microscope for Linux programs.
 ///
@@ -84,14 +85,13 @@ pub(crate) struct RunArgs {
 
 /// Decode a capture into a timeline.
 ///
-/// INPUT is a perf.data file with Intel PT, as ptrail or `perf record --per-thread -e intel_pt//u`
-/// writes it; the recorded programs and libraries must still be where they were. A summary goes to
-/// standard output.
+/// INPUT is a perf.data file with Intel PT, as ptrail or `perf record -e intel_pt//u` writes it, or a
+/// trace bundle of LLDB; the recorded programs and libraries must still be where they were. A summary
+/// goes to standard output.
 #[derive(Parser)]
 pub(crate) struct DecodeArgs {
-    /// The capture
-    #[arg(value_name = "INPUT")]
-    pub(crate) input: PathBuf,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
 
     /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
     /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
@@ -113,23 +113,8 @@ pub(crate) struct DecodeArgs {
 #[derive(Parser)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct DumpArgs {
-    /// The capture: a perf.data, or, with --packets, an LLDB trace bundle (its trace.json or the
-    /// folder)
-    #[arg(value_name = "INPUT", required_unless_present = "raw")]
-    pub(crate) input: Option<PathBuf>,
-
-    /// With --packets: instead of INPUT, a file of nothing but Intel PT packets
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "packets",
-        conflicts_with = "input"
-    )]
-    pub(crate) raw: Option<PathBuf>,
-
-    /// With --packets: the CPU that recorded, for its errata; else as the capture says
-    #[arg(long, value_name = "FAMILY/MODEL[/STEPPING]", requires = "packets", value_parser = cpu)]
-    pub(crate) cpu: Option<CpuId>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
 
     /// The packets of the trace: offset, name, payload, address
     #[arg(long, group = "what")]
@@ -191,22 +176,4 @@ impl From<Timing> for ptrail_emulate::Timing {
             Timing::Tsc => Self::Tsc,
         }
     }
-}
-
-/// An Intel CPU as `FAMILY/MODEL[/STEPPING]`, in decimal.
-fn cpu(text: &str) -> Result<CpuId, String> {
-    let refuse = || format!("{text:?} is not FAMILY/MODEL[/STEPPING], such as 6/158/9");
-    let mut numbers = text.split('/').map(str::parse::<u16>);
-    let mut next = || numbers.next().transpose().map_err(|_| refuse());
-    let (family, model, stepping) = (next()?, next()?, next()?);
-    let byte = |number: u16| u8::try_from(number).map_err(|_| refuse());
-    if numbers.next().is_some() {
-        return Err(refuse());
-    }
-    Ok(CpuId {
-        vendor: Vendor::Intel,
-        family: family.ok_or_else(refuse)?,
-        model: byte(model.ok_or_else(refuse)?)?,
-        stepping: byte(stepping.unwrap_or(0))?,
-    })
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use ptrail_export::{Format, create};
 use ptrail_perfdata::Capture;
-use ptrail_pipeline::{Session, Summary};
+use ptrail_pipeline::{CodeOptions, Session, Summary};
 use ptrail_trace::Fanout;
 
 use crate::args::DecodeArgs;
@@ -15,15 +15,19 @@ use crate::report;
 
 pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
     let outputs = if args.outputs.is_empty() {
-        let mut name = args.input.file_name().unwrap_or_default().to_os_string();
+        let input = args.input.raw.as_ref().or(args.input.input.as_ref());
+        let mut name = input
+            .and_then(|path| path.file_name())
+            .unwrap_or_default()
+            .to_os_string();
         name.push(".pftrace");
         vec![PathBuf::from(name)]
     } else {
         args.outputs.clone()
     };
     let formats = formats(&outputs)?;
-    let capture = Capture::open(&args.input)?;
-    let summary = write(&capture, &formats, args.quiet)?;
+    let capture = args.input.open()?;
+    let summary = write(&capture, &args.input.code(), &formats, args.quiet)?;
     let report = report::Report {
         summary: &summary,
         extra: capture.extra.as_ref(),
@@ -65,10 +69,11 @@ fn known_extensions() -> String {
 /// Decodes a capture into all outputs in one pass.
 pub(crate) fn write(
     capture: &Capture,
+    code: &CodeOptions,
     outputs: &[(Format, &Path)],
     quiet: bool,
 ) -> Result<Summary> {
-    let session = Session::new(capture)?;
+    let session = Session::with(capture, code)?;
     let mut sinks: Vec<_> = outputs
         .iter()
         .map(|&(format, path)| create(format, path))

@@ -5,6 +5,7 @@
 mod args;
 mod decode;
 mod dump;
+mod input;
 mod progress;
 mod report;
 mod run;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use ptrail_emulate::{End, Outcome, Program, Request, Settings, record};
 use ptrail_perfdata::Capture;
+use ptrail_pipeline::CodeOptions;
 
 use crate::args::{RunArgs, Source};
 use crate::progress::Line;
@@ -62,7 +63,7 @@ fn write_timeline(
     outputs: &[PathBuf],
 ) -> Result<()> {
     let capture = Capture::open(capture)?;
-    let summary = decode::write(&capture, formats, args.quiet)?;
+    let summary = decode::write(&capture, &CodeOptions::default(), formats, args.quiet)?;
     let report = report::Report {
         summary: &summary,
         extra: capture.extra.as_ref(),

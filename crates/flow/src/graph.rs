@@ -124,6 +124,9 @@ impl Node {
     }
 }
 
+/// Straight code up to the instruction that left the traced code, and what that was.
+pub(crate) type Exit = (Node, OffCause);
+
 /// The code of one version of an address space, as far as it was walked.
 pub(crate) struct Graph<'a> {
     pub(crate) space: AddressSpace<'a>,
@@ -136,7 +139,7 @@ pub(crate) struct Graph<'a> {
     ips: Vec<Ip>,
     pub(crate) stretches: Stretches,
     /// Straight code up to where tracing was switched off.
-    exits: HashMap<(NodeId, Option<Ip>), Option<(Node, OffCause)>, FxBuildHasher>,
+    exits: HashMap<(NodeId, Option<Ip>), Option<Exit>, FxBuildHasher>,
     /// Where indirect branches and returns went.
     targets: HashMap<(NodeId, Ip), (NodeId, Option<EdgeId>), FxBuildHasher>,
     /// Single instructions, for walks that stop in the middle of nodes.

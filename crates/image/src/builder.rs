@@ -12,13 +12,15 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ptrail_pt::PerfTime;
 
+use crate::error::ImageError;
 use crate::image::{self, Image};
 use crate::regions::{Region, Regions, Root};
+use crate::search::Search;
 use crate::timeline::{Timeline, Version};
 
 /// An executable mapping of a file.
@@ -38,6 +40,11 @@ pub struct Mapping {
 
 enum Event {
     Map(Mapping),
+    Module {
+        address: u64,
+        path: String,
+        build_id: Option<Vec<u8>>,
+    },
     Code {
         address: u64,
         name: String,
@@ -52,7 +59,8 @@ enum Event {
 /// Takes the events of a recording; see the module's front page for the rules.
 pub struct TimelineBuilder {
     events: Vec<(PerfTime, u32, Event)>,
-    debug_roots: Vec<PathBuf>,
+    given: Vec<(Image, Vec<Region>)>,
+    search: Arc<Search>,
 }
 
 impl Default for TimelineBuilder {
@@ -62,23 +70,76 @@ impl Default for TimelineBuilder {
 }
 
 impl TimelineBuilder {
-    /// A builder without events that looks for separate debug files under `/usr/lib/debug`.
+    /// A builder without events that looks for files as [`Search::of_this_machine`] says.
     #[must_use]
     pub fn new() -> Self {
         Self {
             events: Vec::new(),
-            debug_roots: vec![PathBuf::from("/usr/lib/debug")],
+            given: Vec::new(),
+            search: Arc::new(Search::of_this_machine()),
         }
     }
 
-    /// Looks for separate debug files under these folders only.
-    pub fn debug_roots(&mut self, roots: Vec<PathBuf>) {
-        self.debug_roots = roots;
+    /// Looks for files in these places. To be said first.
+    pub fn search(&mut self, search: Search) {
+        self.search = Arc::new(search);
     }
 
     /// An executable mapping was made; it replaces what it overlaps, from `time` on.
     pub fn map(&mut self, pid: u32, time: PerfTime, mapping: Mapping) {
         self.events.push((time, pid, Event::Map(mapping)));
+    }
+
+    /// A whole ELF file was loaded with its lowest segment at `address`. Only its headers tell what
+    /// is executable; where they can't be read, nothing is mapped, and the image says why.
+    pub fn module(
+        &mut self,
+        pid: u32,
+        time: PerfTime,
+        address: u64,
+        path: &str,
+        build_id: Option<Vec<u8>>,
+    ) {
+        let event = Event::Module {
+            address,
+            path: path.to_owned(),
+            build_id,
+        };
+        self.events.push((time, pid, event));
+    }
+
+    /// Code that lies at `address` in every process at all times, whatever else is mapped there.
+    ///
+    /// With `part`, these bytes of the file; else all of it: an ELF file as the system loads it,
+    /// its lowest segment at `address`, other files as they are.
+    ///
+    /// # Errors
+    /// The file can't be read, or does not have these bytes.
+    pub fn everywhere(
+        &mut self,
+        path: &str,
+        part: Option<Range<u64>>,
+        address: u64,
+    ) -> Result<(), ImageError> {
+        let known = self
+            .given
+            .iter()
+            .position(|(image, _)| image.path() == path);
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let image = Image::given(path.to_owned(), Arc::clone(&self.search));
+                image.status().map_err(Clone::clone)?;
+                self.given.push((image, Vec::new()));
+                self.given.len() - 1
+            }
+        };
+        let (image, regions) = &mut self.given[number];
+        match part {
+            None => regions.extend(image.loaded_at(address, number as u32)),
+            Some(part) => regions.push(image.part_at(part, address, number as u32)?),
+        }
+        Ok(())
     }
 
     /// Bytes were captured that lay at `address` from `time` on.
@@ -119,13 +180,25 @@ impl TimelineBuilder {
         self.events.sort_by_key(|&(time, ..)| time);
         let mut replay = Replay {
             regions: Regions::new(),
-            images: ImageSet::new(self.debug_roots.into()),
+            images: ImageSet::new(self.search),
             processes: HashMap::new(),
         };
+        let mut everywhere = Root::EMPTY;
+        for (image, regions) in self.given {
+            replay.images.images.push(image);
+            for region in regions {
+                everywhere = replay.regions.replace(everywhere, region, |_| false);
+            }
+        }
         for (time, pid, event) in self.events {
             replay.apply(pid, time, event);
         }
-        Timeline::new(replay.regions, replay.images.images, replay.processes)
+        Timeline::new(
+            replay.regions,
+            replay.images.images,
+            everywhere,
+            replay.processes,
+        )
     }
 }
 
@@ -140,6 +213,11 @@ impl Replay {
         let old = self.current(pid);
         let root = match event {
             Event::Map(mapping) => self.map(old, time, mapping),
+            Event::Module {
+                address,
+                path,
+                build_id,
+            } => self.module(old, address, path, build_id),
             Event::Code {
                 address,
                 name,
@@ -184,6 +262,15 @@ impl Replay {
         })
     }
 
+    fn module(&mut self, old: Root, address: u64, path: String, build_id: Option<Vec<u8>>) -> Root {
+        let number = self.images.file(path, build_id);
+        let regions = self.images.images[number as usize].loaded_at(address, number);
+        regions.into_iter().fold(old, |root, region| {
+            self.regions
+                .replace(root, region, |kept| kept.captured.is_some())
+        })
+    }
+
     fn code(
         &mut self,
         old: Root,
@@ -213,16 +300,16 @@ struct ImageSet {
     images: Vec<Image>,
     files: HashMap<(String, Option<Vec<u8>>), u32>,
     captured: HashMap<u64, Vec<u32>>,
-    debug_roots: Arc<[PathBuf]>,
+    search: Arc<Search>,
 }
 
 impl ImageSet {
-    fn new(debug_roots: Arc<[PathBuf]>) -> Self {
+    fn new(search: Arc<Search>) -> Self {
         Self {
             images: Vec::new(),
             files: HashMap::new(),
             captured: HashMap::new(),
-            debug_roots,
+            search,
         }
     }
 
@@ -235,7 +322,7 @@ impl ImageSet {
         self.images.push(Image::file(
             key.0.clone(),
             key.1.clone(),
-            Arc::clone(&self.debug_roots),
+            Arc::clone(&self.search),
         ));
         self.files.insert(key, next);
         next

@@ -3,10 +3,13 @@
 //! The rules are gdb's ("Debugging Information in Separate Files"): by build-id under
 //! `ROOT/.build-id/`, else by the name in `.gnu_debuglink` beside the program, in its `.debug`
 //! folder, or under `ROOT` plus the program's folder. A file counts if its build-id is the
-//! program's, or, for programs without one, if its CRC is the link's.
+//! program's, or, for programs without one, if its CRC is the link's. Then perf's cache, then a
+//! debuginfod server; last, the symbols that some distributions leave in the program itself.
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -14,20 +17,70 @@ use memmap2::Mmap;
 
 use crate::elf::Elf;
 use crate::file::{hex, map_file};
+use crate::search::{Fetched, Search};
 
-/// The debug file that belongs to the program at `path`.
-pub(crate) fn find(elf: &Elf<'_>, path: &Path, roots: &[PathBuf]) -> Option<Mmap> {
-    candidates(elf, path, roots).iter().find_map(|candidate| {
-        let file = map_file(candidate).ok()?;
-        belongs(elf, &file).then_some(file)
-    })
+/// A debug file.
+pub(crate) enum DebugFile {
+    Mapped(Mmap),
+    /// Unpacked from the program itself.
+    Inside(Vec<u8>),
 }
 
-fn candidates(elf: &Elf<'_>, path: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
+impl Deref for DebugFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Inside(bytes) => bytes,
+        }
+    }
+}
+
+/// The debug file that belongs to the program at `path`.
+pub(crate) fn find(elf: &Elf<'_>, path: &Path, search: &Search) -> Option<DebugFile> {
+    let near = candidates(elf, path, search)
+        .into_iter()
+        .find_map(|candidate| {
+            let file = map_file(&candidate).ok()?;
+            belongs(elf, &file).then_some(file)
+        });
+    let far = || {
+        // A program that has its symbols needs no file from elsewhere.
+        let stripped = elf.section(b".symtab").is_none();
+        let id = elf.build_id().filter(|_| stripped)?;
+        let file = map_file(&search.fetch(Fetched::DebugInfo, id)?).ok()?;
+        belongs(elf, &file).then_some(file)
+    };
+    let found = near.or_else(far).map(DebugFile::Mapped);
+    found.or_else(|| mini(elf).map(DebugFile::Inside))
+}
+
+/// MiniDebugInfo: an ELF file with nothing but symbols in the section `.gnu_debugdata`, packed by xz
+/// (gdb, "Debugging information in a special section").
+fn mini(elf: &Elf<'_>) -> Option<Vec<u8>> {
+    /// Symbols of the largest programs are some tens of megabytes.
+    const LIMIT: u64 = 256 << 20;
+    let packed = elf.section_data(elf.section(b".gnu_debugdata")?)?;
+    let mut unpacked = Vec::new();
+    /// So much may unpacking it need, KiB: xz's highest level needs 64 MiB.
+    const MEMORY: u32 = 128 << 10;
+    let reader = lzma_rust2::XzReader::new_mem_limit(packed, false, MEMORY);
+    reader.take(LIMIT).read_to_end(&mut unpacked).ok()?;
+    Some(unpacked)
+}
+
+fn candidates(elf: &Elf<'_>, path: &Path, search: &Search) -> Vec<PathBuf> {
     let mut candidates = Vec::new();
     if let Some((first, rest)) = elf.build_id().and_then(<[u8]>::split_first) {
-        let name = format!(".build-id/{}/{}.debug", hex(&[*first]), hex(rest));
-        candidates.extend(roots.iter().map(|root| root.join(&name)));
+        let name = format!(".build-id/{}/{}", hex(&[*first]), hex(rest));
+        let debug = format!("{name}.debug");
+        candidates.extend(search.debug_roots.iter().map(|root| root.join(&debug)));
+        let cached = |cache: &PathBuf| cache.join(&name).join("debug");
+        candidates.extend(search.caches.iter().map(cached));
+        if let Some(root) = &search.sysroot {
+            candidates.push(root.join("usr/lib/debug").join(&debug));
+        }
     }
     let link = elf.debug_link().map(|(name, _)| name);
     if let Some(name) = link.filter(|name| !name.is_empty() && !name.contains(&b'/')) {
@@ -41,7 +94,7 @@ fn candidates(elf: &Elf<'_>, path: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
         {
             candidates.push(folder.join(name));
             candidates.push(folder.join(".debug").join(name));
-            for root in roots {
+            for root in &search.debug_roots {
                 candidates.push(
                     root.join(folder.strip_prefix("/").unwrap_or(folder))
                         .join(name),

@@ -10,7 +10,9 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum ImageError {
     /// No such file.
-    #[error("{path} is missing: copy it here from the machine of the recording")]
+    #[error(
+        "{path} is missing: copy it here from the machine of the recording, or say where it is (--sysroot, --map)"
+    )]
     Missing {
         /// Path as recorded.
         path: String,
@@ -23,7 +25,7 @@ pub enum ImageError {
     },
     /// The file is another build than the recorded one.
     #[error(
-        "{path} has build-id {} but the recording ran build-id {recorded}: bring back the recorded build, or record again",
+        "{path} has build-id {} but the recording ran build-id {recorded}: bring back the recorded build, or decode with --force if they are the same code",
         found.as_deref().unwrap_or("none")
     )]
     BuildId {
@@ -47,6 +49,20 @@ pub enum ImageError {
     NotElf {
         /// Path as recorded.
         path: String,
+    },
+    /// The user gave a part that the file does not have.
+    #[error(
+        "{path} has {size:#x} bytes, so there is no code at {start:#x}-{end:#x}: check offset and end"
+    )]
+    NoSuchPart {
+        /// Path as given.
+        path: String,
+        /// First byte of the part.
+        start: u64,
+        /// Behind its last byte.
+        end: u64,
+        /// Size of the file.
+        size: u64,
     },
     /// An ELF file for another kind of machine.
     #[error("{path} is {what}, only 64-bit x86 code can be decoded: record a 64-bit build")]

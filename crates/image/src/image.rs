@@ -2,18 +2,22 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
 
-use crate::debug_file;
+use crate::debug_file::{self, DebugFile};
 use crate::elf::{Elf, Segment};
 use crate::error::ImageError;
 use crate::file::{hex, map_file};
 use crate::function::{Function, FunctionKind};
 use crate::name::Names;
+use crate::regions::Region;
+use crate::search::{Fetched, Search, known_build_id};
 use crate::table::FunctionTable;
+use crate::vdso;
 
 /// A file or a captured piece of memory that code was mapped from.
 ///
@@ -23,16 +27,27 @@ pub struct Image {
     module: String,
     recorded_build_id: Option<Vec<u8>>,
     captured: Option<Vec<u8>>,
-    debug_roots: Arc<[PathBuf]>,
+    /// The user says that this is the code: it need not be an ELF file.
+    given: bool,
+    search: Arc<Search>,
     content: OnceLock<Result<Content, Arc<ImageError>>>,
     symbols: OnceLock<Symbols>,
 }
 
-/// What the headers say; the bytes are the file's or those in [`Image::captured`].
+/// What the headers say, and the bytes.
 struct Content {
-    file: Option<Mmap>,
-    /// `None` for captured bytes that are no ELF image.
+    bytes: Bytes,
+    /// `None` for captured or given bytes that are no ELF image.
     layout: Option<Layout>,
+}
+
+enum Bytes {
+    /// Those in [`Image::captured`].
+    Captured,
+    /// A file's.
+    Mapped { file: Mmap, path: PathBuf },
+    /// This machine's vDSO.
+    Own(Vec<u8>),
 }
 
 struct Layout {
@@ -43,21 +58,24 @@ struct Layout {
 struct Symbols {
     table: FunctionTable,
     /// The separate debug file, if one was found.
-    debug: Option<Mmap>,
+    debug: Option<DebugFile>,
 }
 
 impl Image {
-    pub(crate) fn file(
-        path: String,
-        build_id: Option<Vec<u8>>,
-        debug_roots: Arc<[PathBuf]>,
-    ) -> Self {
+    pub(crate) fn file(path: String, build_id: Option<Vec<u8>>, search: Arc<Search>) -> Self {
         let module = module_name(&path).to_owned();
         Self {
             recorded_build_id: build_id,
             module,
-            debug_roots,
+            search,
             ..Self::empty(path)
+        }
+    }
+
+    pub(crate) fn given(path: String, search: Arc<Search>) -> Self {
+        Self {
+            given: true,
+            ..Self::file(path, None, search)
         }
     }
 
@@ -71,7 +89,10 @@ impl Image {
         }
         .to_owned();
         // A new cell is empty, so there is nothing to be refused.
-        let _ = content.set(Ok(Content { file: None, layout }));
+        let _ = content.set(Ok(Content {
+            bytes: Bytes::Captured,
+            layout,
+        }));
         Self {
             module,
             captured: Some(bytes),
@@ -86,7 +107,8 @@ impl Image {
             module: String::new(),
             recorded_build_id: None,
             captured: None,
-            debug_roots: Arc::new([]),
+            given: false,
+            search: Arc::default(),
             content: OnceLock::new(),
             symbols: OnceLock::new(),
         }
@@ -123,6 +145,15 @@ impl Image {
         })
     }
 
+    /// Where its file was found; `None` for what is in no file, or is missing.
+    #[must_use]
+    pub fn found(&self) -> Option<&Path> {
+        match &self.content().ok()?.bytes {
+            Bytes::Mapped { path, .. } => Some(path),
+            Bytes::Own(_) | Bytes::Captured => None,
+        }
+    }
+
     /// Opens the image if that has not been done yet.
     ///
     /// # Errors
@@ -136,9 +167,10 @@ impl Image {
     }
 
     fn bytes_of<'a>(&'a self, content: &'a Content) -> &'a [u8] {
-        match &content.file {
-            Some(file) => file,
-            None => self.captured.as_deref().unwrap_or_default(),
+        match &content.bytes {
+            Bytes::Mapped { file, .. } => file,
+            Bytes::Own(bytes) => bytes,
+            Bytes::Captured => self.captured.as_deref().unwrap_or_default(),
         }
     }
 
@@ -160,6 +192,57 @@ impl Image {
             .find(|segment| segment.executable)
             .or_else(|| candidates.next())?;
         Some(first.address.wrapping_add(offset - first.offset))
+    }
+
+    /// The regions of its code when it is loaded with its lowest segment at `address`; none if it
+    /// can't be read.
+    pub(crate) fn loaded_at(&self, address: u64, number: u32) -> Vec<Region> {
+        let Ok(content) = self.content() else {
+            return Vec::new();
+        };
+        let region = |start: u64, offset, len| Region {
+            start,
+            end: start.saturating_add(len),
+            image: number,
+            offset,
+            captured: None,
+        };
+        let Some(layout) = &content.layout else {
+            return vec![region(address, 0, self.bytes_of(content).len() as u64)];
+        };
+        let base = layout.segments.iter().map(|segment| segment.address).min();
+        let executable = layout.segments.iter().filter(|segment| segment.executable);
+        let regions = executable.map(|segment| {
+            let start = address.wrapping_add(segment.address - base.unwrap_or(0));
+            region(start, segment.offset, segment.file_size)
+        });
+        regions.filter(|region| region.start < region.end).collect()
+    }
+
+    /// The region of a part of its bytes.
+    pub(crate) fn part_at(
+        &self,
+        part: Range<u64>,
+        address: u64,
+        number: u32,
+    ) -> Result<Region, ImageError> {
+        let size = self.bytes().map_err(|reason| (**reason).clone())?.len() as u64;
+        let end = address.checked_add(part.end.saturating_sub(part.start));
+        match end {
+            Some(end) if part.start < part.end && part.end <= size => Ok(Region {
+                start: address,
+                end,
+                image: number,
+                offset: part.start,
+                captured: None,
+            }),
+            _ => Err(ImageError::NoSuchPart {
+                path: self.path.clone(),
+                start: part.start,
+                end: part.end,
+                size,
+            }),
+        }
     }
 
     pub(crate) fn table(&self) -> Option<&FunctionTable> {
@@ -195,6 +278,10 @@ impl Image {
 
     fn symbols(&self) -> Option<&Symbols> {
         let content = self.content().ok()?;
+        // Where a file of bare code has its functions is not known.
+        if content.layout.is_none() && !matches!(content.bytes, Bytes::Captured) {
+            return None;
+        }
         Some(self.symbols.get_or_init(|| {
             let bytes = self.bytes_of(content);
             let Ok(elf) = Elf::parse(bytes) else {
@@ -203,9 +290,9 @@ impl Image {
                     debug: None,
                 };
             };
-            let debug = match content.file {
-                Some(_) => debug_file::find(&elf, Path::new(&self.path), &self.debug_roots),
-                None => None,
+            let debug = match &content.bytes {
+                Bytes::Mapped { path, .. } => debug_file::find(&elf, path, &self.search),
+                Bytes::Own(_) | Bytes::Captured => None,
             };
             let debug_elf = debug.as_deref().and_then(|bytes| Elf::parse(bytes).ok());
             Symbols {
@@ -216,45 +303,95 @@ impl Image {
     }
 
     fn open(&self) -> Result<Content, ImageError> {
-        let path = || self.path.clone();
-        if !is_file_name(&self.path) {
-            return Err(ImageError::NoFile { path: path() });
+        let no_file = || ImageError::NoFile {
+            path: self.path.clone(),
+        };
+        let recorded = known_build_id(self.recorded_build_id.as_deref());
+        if self.path == VDSO {
+            return self.own_vdso(recorded).ok_or_else(no_file);
         }
-        let file = map_file(Path::new(&self.path)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                if self.path.ends_with(" (deleted)") =>
-            {
-                ImageError::NoFile { path: path() }
+        if self.given {
+            return self.open_at(Path::new(&self.path), None);
+        }
+        if !is_file_name(&self.path) {
+            return Err(no_file());
+        }
+        // The most telling of what was wrong with the places.
+        let mut problem: Option<ImageError> = None;
+        for place in self.search.places(Path::new(&self.path), recorded) {
+            match self.open_at(&place, recorded) {
+                Ok(content) => return Ok(content),
+                Err(ImageError::Missing { .. }) => {}
+                Err(error) => {
+                    problem.get_or_insert(error);
+                }
             }
+        }
+        let fetched = recorded.and_then(|id| self.search.fetch(Fetched::Executable, id));
+        if let Some(content) = fetched.and_then(|place| self.open_at(&place, recorded).ok()) {
+            return Ok(content);
+        }
+        Err(
+            problem.unwrap_or_else(|| match self.path.ends_with(" (deleted)") {
+                true => no_file(),
+                false => ImageError::Missing {
+                    path: self.path.clone(),
+                },
+            }),
+        )
+    }
+
+    /// Opens the file at one place.
+    fn open_at(&self, place: &Path, recorded: Option<&[u8]>) -> Result<Content, ImageError> {
+        let path = place.display().to_string();
+        let file = map_file(place).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                ImageError::Missing { path: path() }
+                ImageError::Missing { path: path.clone() }
             }
             _ => ImageError::Unreadable {
-                path: path(),
+                path: path.clone(),
                 reason: error.to_string(),
             },
         })?;
-        let elf = Elf::parse(&file).map_err(|problem| problem.at(&self.path))?;
-        let layout = layout_of(&elf);
-        // perf writes zeros where it found no build-id.
-        if let Some(recorded) = self
-            .recorded_build_id
-            .as_deref()
-            .filter(|id| id.iter().any(|&byte| byte != 0))
-            && !same_build_id(recorded, layout.build_id.as_deref())
+        let layout = match Elf::parse(&file) {
+            Ok(elf) => Some(layout_of(&elf)),
+            Err(_) if self.given => None,
+            Err(problem) => return Err(problem.at(&path)),
+        };
+        let found = layout.as_ref().and_then(|l| l.build_id.as_deref());
+        if let Some(recorded) = recorded.filter(|_| !self.search.any_build)
+            && !same_build_id(recorded, found)
         {
             return Err(ImageError::BuildId {
-                path: path(),
+                path,
                 recorded: hex(recorded),
-                found: layout.build_id.as_deref().map(hex),
+                found: found.map(hex),
             });
         }
         Ok(Content {
-            file: Some(file),
+            bytes: Bytes::Mapped {
+                file,
+                path: place.to_owned(),
+            },
+            layout,
+        })
+    }
+
+    /// The vDSO of this machine, if it is the recorded build.
+    fn own_vdso(&self, recorded: Option<&[u8]>) -> Option<Content> {
+        let recorded = recorded?;
+        let bytes = vdso::read()?;
+        let layout = layout_of(&Elf::parse(&bytes).ok()?);
+        let same = same_build_id(recorded, layout.build_id.as_deref());
+        same.then_some(Content {
+            bytes: Bytes::Own(bytes),
             layout: Some(layout),
         })
     }
 }
+
+/// How the kernel calls the mapping of its code in each process.
+const VDSO: &str = "[vdso]";
 
 fn layout_of(elf: &Elf<'_>) -> Layout {
     Layout {

@@ -53,13 +53,16 @@ mod layout;
 mod name;
 mod plt;
 mod regions;
+mod search;
 mod symbols;
 mod table;
 mod timeline;
+mod vdso;
 
 pub use builder::{Mapping, TimelineBuilder};
 pub use demangle::{MAX_NAME, demangle};
 pub use error::{ImageError, NoCode};
 pub use function::{Function, FunctionHit, FunctionId, FunctionKind};
 pub use image::Image;
+pub use search::Search;
 pub use timeline::{AddressSpace, Timeline, VersionId};

@@ -18,6 +18,8 @@ const MAX_INSTRUCTION: usize = 15;
 pub struct Timeline {
     regions: Regions,
     images: Vec<Image>,
+    /// What lies in every space and beats all else.
+    everywhere: Root,
     processes: HashMap<u32, Vec<Version>>,
 }
 
@@ -36,11 +38,13 @@ impl Timeline {
     pub(crate) fn new(
         regions: Regions,
         images: Vec<Image>,
+        everywhere: Root,
         processes: HashMap<u32, Vec<Version>>,
     ) -> Self {
         Self {
             regions,
             images,
+            everywhere,
             processes,
         }
     }
@@ -179,7 +183,8 @@ impl<'t> AddressSpace<'t> {
     }
 
     fn region(&self, ip: Ip) -> Option<&'t Region> {
-        self.timeline.regions.find(self.root, ip.0)
+        let find = |root| self.timeline.regions.find(root, ip.0);
+        find(self.timeline.everywhere).or_else(|| find(self.root))
     }
 
     fn image_of(&self, region: &Region) -> &'t Image {

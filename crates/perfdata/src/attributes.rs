@@ -124,9 +124,22 @@ impl Attributes {
             return Some(first.layout);
         }
         // What perf itself puts in before the recording starts has id 0: it is the first event's.
-        let id = body.last_chunk::<8>().map(|id| u64::from_le_bytes(*id));
-        let index = id.and_then(|id| self.by_id.get(&id)).copied().unwrap_or(0);
-        Some(self.list.get(index).unwrap_or(first).layout)
+        Some(self.by_id(body.last_chunk()).unwrap_or(first).layout)
+    }
+
+    /// The layout of a sample with this body, which has the id in front.
+    pub(crate) fn layout_of_sample(&self, body: &[u8]) -> Option<RecordParseInfo> {
+        let only = || self.list.first().filter(|_| self.list.len() == 1);
+        let attribute = match self.all_identified {
+            true => self.by_id(body.first_chunk()),
+            false => None,
+        };
+        Some(attribute.or_else(only)?.layout)
+    }
+
+    fn by_id(&self, id: Option<&[u8; 8]>) -> Option<&Attribute> {
+        let index = self.by_id.get(&u64::from_le_bytes(*id?))?;
+        self.list.get(*index)
     }
 }
 

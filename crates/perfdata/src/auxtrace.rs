@@ -50,6 +50,8 @@ pub(crate) struct AuxtraceInfo {
     tsc_ctc_d: u32,
     cyc_bit: u64,
     max_non_turbo_ratio: u8,
+    /// The trace data are looks at a ring, which may hold the same again.
+    pub(crate) snapshots: bool,
 }
 
 impl AuxtraceInfo {
@@ -64,7 +66,7 @@ impl AuxtraceInfo {
         let mut word = || body.u64().unwrap_or(0);
         let (shift, mult, zero, cap_zero) = (word(), word(), word(), word());
         let (tsc_bit, noretcomp_bit) = (word(), word());
-        let _switches_snapshot_and_per_cpu = (word(), word(), word());
+        let (_switches, snapshots, _per_cpu) = (word(), word(), word());
         let (mtc_bit, mtc_period_bits) = (word(), word());
         let (n, d) = (word(), word());
         let (cyc_bit, ratio) = (word(), word());
@@ -83,6 +85,7 @@ impl AuxtraceInfo {
             tsc_ctc_d: u32::try_from(d).unwrap_or(0),
             cyc_bit,
             max_non_turbo_ratio: u8::try_from(ratio).unwrap_or(0),
+            snapshots: snapshots != 0,
         })
     }
 

@@ -1,9 +1,11 @@
 //! A capture in memory: what every source of trace data is turned into.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use ptrail_pt::{PtConfig, TimeConv};
 
+use crate::file::Store;
 use crate::{Error, Extra};
 
 /// A recording, opened for reading. The trace bytes stay in the mapped file.
@@ -25,7 +27,7 @@ pub struct Capture {
     pub extra: Option<Extra>,
     /// What was wrong with the file, with offsets; empty for a whole one. The rest was read.
     pub damage: Vec<Error>,
-    pub(crate) map: memmap2::Mmap,
+    pub(crate) files: Vec<Store>,
 }
 
 /// The machine of the recording; empty where the file does not say.
@@ -57,6 +59,8 @@ pub enum Owner {
     },
     /// One CPU's, whichever thread ran on it.
     Cpu(u32),
+    /// Nobody knows: a file of nothing but packets.
+    Unknown,
 }
 
 /// Trace data of one thread or CPU.
@@ -71,10 +75,23 @@ pub struct AuxStream {
 /// A run of trace bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuxPiece {
-    /// Where the bytes stand in the file, without the zeros that fill them up to whole words.
-    pub file: Range<u64>,
+    /// Which of the capture's files the bytes are in, counted from 0 (most captures are one file).
+    pub file: usize,
+    /// Where they stand in it, without the zeros that fill them up to whole words.
+    pub range: Range<u64>,
     /// Offset of its first byte in the AUX area's own count (`PERF_RECORD_AUXTRACE.offset`).
     pub aux_offset: u64,
+    /// What is missing between the piece before and this one; `None` if nothing is.
+    pub gap: Option<Gap>,
+}
+
+/// Why a piece does not go on where the piece before it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// So many bytes, by the AUX area's own count, are not in the file.
+    Bytes(u64),
+    /// It is another snapshot or sample: what was in between was overwritten.
+    Overwritten,
 }
 
 /// A sideband record with its time and thread.
@@ -109,6 +126,15 @@ pub enum Record {
         /// File, or a name in brackets or `//anon`.
         path: String,
         /// Build-id of the file, if recorded.
+        build_id: Option<Vec<u8>>,
+    },
+    /// A whole ELF file was mapped, its lowest segment at this address (LLDB's bundles).
+    Module {
+        /// Where its first byte lies.
+        address: u64,
+        /// The file.
+        path: String,
+        /// Its build-id, if recorded.
         build_id: Option<Vec<u8>>,
     },
     /// A thread got a name.
@@ -149,12 +175,89 @@ pub enum Record {
     },
     /// perf lost this many sideband records.
     Lost(u64),
+    /// perf lost this many samples.
+    LostSamples(u64),
+    /// Kernel code came or went: a BPF program, a trampoline.
+    Ksymbol {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        len: u32,
+        /// `PERF_RECORD_KSYMBOL_TYPE_*`: 1 BPF, 2 out of line (trampolines).
+        kind: u16,
+        /// It went.
+        unregister: bool,
+        /// Its name.
+        name: String,
+    },
+    /// A BPF program was loaded or unloaded.
+    BpfEvent {
+        /// `PERF_BPF_EVENT_*`: 1 loaded, 2 unloaded.
+        kind: u16,
+        /// Its id.
+        id: u32,
+    },
+    /// Kernel code was changed in place.
+    TextPoke {
+        /// First address.
+        address: u64,
+        /// The bytes before.
+        old: Vec<u8>,
+        /// The bytes from now on.
+        new: Vec<u8>,
+    },
+    /// The namespaces of a process: device and inode of each, in the order of the kernel's `*_NS_INDEX`.
+    Namespaces(Vec<(u64, u64)>),
+    /// Which counter of the CPU the event uses (PEBS via PT).
+    AuxOutputHwId(u64),
+    /// perf could not decode here when it wrote this file.
+    AuxtraceError {
+        /// perf's error code.
+        code: u32,
+        /// Address, if known.
+        ip: u64,
+        /// perf's message.
+        message: String,
+    },
 }
 
 impl Capture {
     /// The bytes of one piece.
     #[must_use]
     pub fn bytes(&self, piece: &AuxPiece) -> &[u8] {
-        &self.map[piece.file.start as usize..piece.file.end as usize]
+        self.files[piece.file].part(&piece.range)
+    }
+
+    /// All bytes of a stream, in order; those of a single piece are not copied.
+    #[must_use]
+    pub fn stream_bytes(&self, stream: &AuxStream) -> Cow<'_, [u8]> {
+        match stream.pieces.as_slice() {
+            [piece] => Cow::Borrowed(self.bytes(piece)),
+            pieces => pieces
+                .iter()
+                .flat_map(|piece| self.bytes(piece))
+                .copied()
+                .collect(),
+        }
+    }
+
+    /// The last name given to a thread.
+    #[must_use]
+    pub fn thread_name(&self, tid: u32) -> Option<&str> {
+        self.name(|entry| entry.tid == Some(tid))
+    }
+
+    /// The last name given to the first thread of a process.
+    #[must_use]
+    pub fn process_name(&self, pid: u32) -> Option<&str> {
+        self.name(|entry| entry.pid == Some(pid) && entry.tid == Some(pid))
+    }
+
+    fn name(&self, is: impl Fn(&Sideband) -> bool) -> Option<&str> {
+        let mut entries = self.sideband.iter().rev();
+        entries.find_map(|entry| match &entry.record {
+            Record::Comm { name, .. } if is(entry) => Some(name.as_str()),
+            _ => None,
+        })
     }
 }

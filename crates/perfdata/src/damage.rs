@@ -25,6 +25,11 @@ impl Damage {
         }
     }
 
+    /// The file whose faults are told from now on.
+    pub(crate) fn path(&mut self, path: &Path) {
+        self.path = path.to_owned();
+    }
+
     pub(crate) fn add(&mut self, error: Error) {
         if self.told.len() < TOLD {
             self.told.push(error);

@@ -66,6 +66,16 @@ pub enum Error {
         /// What stands there and what became of it.
         what: String,
     },
+    /// An LLDB trace bundle whose description is wrong.
+    #[error("{}: {place}{}{what}", path.display(), if place.is_empty() { "" } else { ": " })]
+    Bundle {
+        /// The description.
+        path: PathBuf,
+        /// Where in it, such as `processes[1].pid`.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
     /// A record that the format has no room for.
     #[error("cannot write this record to a perf.data file: {what}")]
     Unwritable {

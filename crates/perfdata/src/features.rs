@@ -54,7 +54,15 @@ pub(crate) fn read_build_ids(bytes: &[u8]) -> BuildIds {
 
 fn read_build_id(bytes: &mut Bytes<'_>) -> Option<(String, Vec<u8>)> {
     let (_kind, misc, size) = (bytes.u32()?, bytes.u16()?, bytes.u16()?);
-    let mut body = Bytes(bytes.take(usize::from(size).checked_sub(layout::RECORD_HEADER_SIZE)?)?);
+    build_id(
+        misc,
+        bytes.take(usize::from(size).checked_sub(layout::RECORD_HEADER_SIZE)?)?,
+    )
+}
+
+/// Path and build-id of one record.
+pub(crate) fn build_id(misc: u16, body: &[u8]) -> Option<(String, Vec<u8>)> {
+    let mut body = Bytes(body);
     let _pid = body.u32()?;
     let id = body.take(BUILD_ID_MAX)?;
     let len = match body.u8()? {

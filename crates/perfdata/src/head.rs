@@ -2,24 +2,70 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::path::Path;
 
 use linux_perf_data::Feature;
 
-use crate::Error;
 use crate::attributes::{Attribute, Attributes};
+use crate::damage::Damage;
+use crate::features::{self, BuildIds};
 use crate::layout::{self, FileHeader, SECTION_SIZE, Section};
-use crate::reader::Reading;
 use crate::wire::Bytes;
+use crate::{Error, Machine, pipe};
+
+/// A file being read.
+pub(crate) struct Reading<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) file: &'a [u8],
+    pub(crate) damage: &'a mut Damage,
+}
+
+/// What stands around the records.
+pub(crate) struct Head {
+    pub(crate) attributes: Attributes,
+    pub(crate) machine: Machine,
+    pub(crate) build_ids: BuildIds,
+    /// Where the records are; may go beyond the end of the file.
+    pub(crate) data: Range<u64>,
+}
 
 impl<'a> Reading<'a> {
-    pub(crate) fn header(&mut self) -> Result<FileHeader, Error> {
+    pub(crate) fn head(&mut self) -> Result<Head, Error> {
+        let Some(header) = self.header()? else {
+            let pipe::Head {
+                attributes,
+                features,
+                build_ids,
+            } = pipe::head(self.file, self.damage);
+            return Ok(Head {
+                attributes,
+                machine: machine(&features),
+                build_ids,
+                data: layout::PIPE_HEADER_SIZE..self.file.len() as u64,
+            });
+        };
+        let attributes = self.attributes(&header)?;
+        let data = self.data_range(&header)?;
+        let features = self.features(&header, data.end);
+        let build_ids = features.get(&Feature::BUILD_ID);
+        Ok(Head {
+            attributes,
+            machine: machine(&features),
+            build_ids: build_ids.map_or_else(BuildIds::new, |b| features::read_build_ids(b)),
+            data,
+        })
+    }
+
+    /// `None` for the pipe form.
+    fn header(&mut self) -> Result<Option<FileHeader>, Error> {
         let mut bytes = Bytes(self.file);
         match bytes.take(layout::MAGIC.len()) {
             Some(magic) if magic == layout::MAGIC => {}
             Some(magic) if magic == layout::MAGIC_BIG_ENDIAN => {
-                return Err(self.unsupported(
-                    "it was recorded on a big-endian machine, which has no Intel PT",
-                ));
+                return Err(Error::Unsupported {
+                    path: self.path.to_owned(),
+                    what: "it was recorded on a big-endian machine, which has no Intel PT",
+                });
             }
             _ => {
                 return Err(Error::NotPerfData {
@@ -31,19 +77,22 @@ impl<'a> Reading<'a> {
             .u64()
             .ok_or_else(|| self.truncated(0, "the file header"))?;
         if size == layout::PIPE_HEADER_SIZE {
-            return Err(self.unsupported(
-                "the pipe form of perf.data is not read yet; \
-                 record with `perf record -o FILE` instead of to a pipe",
-            ));
+            return Ok(None);
         }
-        let header = FileHeader::read(bytes).ok_or_else(|| self.truncated(0, "the file header"))?;
-        if header.features.has_feature(Feature::COMPRESSED) {
-            return Err(self.compressed());
-        }
-        Ok(header)
+        FileHeader::read(bytes)
+            .map(Some)
+            .ok_or_else(|| self.truncated(0, "the file header"))
     }
 
-    pub(crate) fn attributes(&mut self, header: &FileHeader) -> Result<Attributes, Error> {
+    fn truncated(&self, offset: u64, what: &'static str) -> Error {
+        Error::Truncated {
+            path: self.path.to_owned(),
+            offset,
+            what,
+        }
+    }
+
+    fn attributes(&mut self, header: &FileHeader) -> Result<Attributes, Error> {
         let what = "the list of events";
         let entries = self
             .section(header.attrs)
@@ -82,7 +131,7 @@ impl<'a> Reading<'a> {
         Ok(Attributes::new(list, by_id))
     }
 
-    pub(crate) fn data_range(&mut self, header: &FileHeader) -> Result<Range<u64>, Error> {
+    fn data_range(&mut self, header: &FileHeader) -> Result<Range<u64>, Error> {
         let len = self.file.len() as u64;
         let start = header.data.offset;
         if start > len {
@@ -111,11 +160,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Each feature's bytes; those that are not in the file are left out.
-    pub(crate) fn features(
-        &mut self,
-        header: &FileHeader,
-        table: u64,
-    ) -> BTreeMap<Feature, &'a [u8]> {
+    fn features(&mut self, header: &FileHeader, table: u64) -> BTreeMap<Feature, &'a [u8]> {
         let mut features = BTreeMap::new();
         if header.data.size == 0 {
             return features;
@@ -147,5 +192,23 @@ impl<'a> Reading<'a> {
         let range = section.range()?;
         self.file
             .get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
+    }
+}
+
+fn machine(features: &BTreeMap<Feature, &[u8]>) -> Machine {
+    let text = |feature| {
+        features
+            .get(&feature)
+            .map_or_else(String::new, |b| features::read_text(b))
+    };
+    Machine {
+        hostname: text(Feature::HOSTNAME),
+        os_release: text(Feature::OSRELEASE),
+        arch: text(Feature::ARCH),
+        cpu_description: text(Feature::CPUDESC),
+        cpuid: text(Feature::CPUID),
+        command: features
+            .get(&Feature::CMDLINE)
+            .map_or_else(Vec::new, |b| features::read_texts(b)),
     }
 }

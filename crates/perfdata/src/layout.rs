@@ -32,16 +32,24 @@ pub(crate) const SECTION_SIZE: u64 = 16;
 /// Bytes of `perf_event_header`: type, misc and size of a record.
 pub(crate) const RECORD_HEADER_SIZE: usize = 8;
 
+/// `PERF_RECORD_SAMPLE`.
+pub(crate) const SAMPLE: u32 = 9;
+
 // Record types of user space (`enum perf_user_event_type` in `perf/event.h`).
+pub(crate) const HEADER_ATTR: u32 = 64;
+pub(crate) const HEADER_EVENT_TYPE: u32 = 65;
+pub(crate) const HEADER_TRACING_DATA: u32 = 66;
 pub(crate) const HEADER_BUILD_ID: u32 = 67;
 pub(crate) const FINISHED_ROUND: u32 = 68;
 pub(crate) const ID_INDEX: u32 = 69;
 pub(crate) const AUXTRACE_INFO: u32 = 70;
 pub(crate) const AUXTRACE: u32 = 71;
+pub(crate) const AUXTRACE_ERROR: u32 = 72;
 pub(crate) const THREAD_MAP: u32 = 73;
 pub(crate) const CPU_MAP: u32 = 74;
 pub(crate) const EVENT_UPDATE: u32 = 78;
 pub(crate) const TIME_CONV: u32 = 79;
+pub(crate) const HEADER_FEATURE: u32 = 80;
 pub(crate) const COMPRESSED: u32 = 81;
 pub(crate) const FINISHED_INIT: u32 = 82;
 pub(crate) const COMPRESSED2: u32 = 83;

@@ -13,7 +13,8 @@
 //! Behind all that, files written here have a section of their own ([`Extra`]), which perf does not
 //! see; `docs/capture-format.md` has it byte by byte.
 //!
-//! 1. [`Capture::open`] maps a file and reads all but the trace bytes.
+//! 1. [`Capture::open`] maps a file and reads all but the trace bytes. It takes LLDB's trace bundles
+//!    too; [`Capture::open_raw`] takes files of nothing but packets.
 //! 2. Each [`AuxStream`] is one thread's or CPU's trace, in pieces; [`Capture::bytes`] gives a
 //!    piece without copying it.
 //! 3. [`Capture::sideband`] is ordered by time.
@@ -42,18 +43,24 @@ mod damage;
 mod error;
 mod extra;
 mod features;
+mod file;
 mod head;
 mod layout;
+mod lldb;
+mod overlap;
 mod own_section;
+mod pipe;
 mod reader;
 mod records;
+mod sample;
 mod sideband;
 mod streams;
 mod timeline;
+mod unpack;
 mod wire;
 mod writer;
 
-pub use capture::{AuxPiece, AuxStream, Capture, Machine, Owner, Record, Sideband};
+pub use capture::{AuxPiece, AuxStream, Capture, Gap, Machine, Owner, Record, Sideband};
 pub use error::Error;
 pub use extra::{CodeBlob, Extra, SourceNote};
 pub use writer::{Target, Writer};

@@ -1,283 +1,320 @@
 //! Opening a capture.
 //!
-//! The file is mapped, the header and the records are read with checked bounds, the trace data are
+//! The files are mapped, the header and the records are read with checked bounds, the trace data are
 //! only located. `linux-perf-event-reader` parses attributes and record bodies. The container is
 //! walked here: `linux-perf-data` copies the trace data into memory and takes the sizes of header
 //! sections on trust.
+//!
+//! A recording with `--threads` or `--kcore` is a folder: `data` is a whole file, `data.0`, `data.1`
+//! … hold nothing but more records.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use linux_perf_data::Feature;
-use memmap2::Mmap;
 use ptrail_pt::{CpuId, PtConfig, TimeConv};
 
 use crate::attributes::Attributes;
 use crate::auxtrace::{self, AuxtraceInfo};
 use crate::damage::Damage;
-use crate::features;
-use crate::layout;
+use crate::file::{Store, map};
+use crate::head::{Head, Reading};
 use crate::records::{RawRecord, Records, Stop};
 use crate::streams::Streams;
 use crate::{
-    Capture, Error, Extra, Machine, Sideband, SourceNote, own_section, sideband, timeline,
+    AuxPiece, AuxStream, Capture, Error, Extra, Machine, Owner, Sideband, SourceNote, layout, lldb,
+    own_section, sample, sideband, timeline, unpack,
 };
 
 impl Capture {
-    /// Opens a `perf.data` file.
+    /// Opens a `perf.data` file or an LLDB trace bundle (its `trace.json`, or the folder it is in).
     ///
-    /// What can be read of a damaged file is given, and [`Capture::damage`] says what is missing.
-    /// The file must not be changed while the capture is in use.
+    /// `perf.data` is read in every form that perf writes: seekable, as a pipe stream (also from a
+    /// pipe, then into memory), compressed, as a folder. What can be read of a damaged file is
+    /// given, and [`Capture::damage`] says what is missing. The file must not be changed while the
+    /// capture is in use.
     ///
     /// # Errors
-    /// If the file can't be read, is something else, holds no Intel PT, is in a form that is not
-    /// read yet (pipe, compressed, directory), or is cut so short that its settings are lost.
+    /// If the file can't be read, is something else, holds no Intel PT, or is cut so short that its
+    /// settings are lost.
     pub fn open(path: &Path) -> Result<Capture, Error> {
-        let map = map(path)?;
-        let mut reading = Reading {
-            path,
-            file: &map,
-            damage: Damage::new(path),
+        if let Some(description) = lldb::description(path) {
+            return lldb::open(&description);
+        }
+        read(path, files(path)?)
+    }
+
+    /// Reads a `perf.data` that is in memory already; `path` is its name in messages.
+    ///
+    /// # Errors
+    /// As for [`Capture::open`].
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Capture, Error> {
+        read(path, vec![(path.to_owned(), Store::Memory(bytes))])
+    }
+
+    /// Opens a file of nothing but Intel PT packets. How the trace unit was set is not known: it is
+    /// taken for user code with return compression, without errata; see [`Capture::pt_config`].
+    ///
+    /// # Errors
+    /// If the file can't be read.
+    pub fn open_raw(path: &Path) -> Result<Capture, Error> {
+        let bytes = map(path)?;
+        let piece = AuxPiece {
+            file: 0,
+            range: 0..bytes.len() as u64,
+            aux_offset: 0,
+            gap: None,
         };
-        let parts = reading.read()?;
-        let damage = reading.damage.finish();
-        let Parts {
-            machine,
-            pt_config,
-            clock,
-            streams,
-            sideband,
-            unknown_records,
-            extra,
-        } = parts;
         Ok(Capture {
-            machine,
-            pt_config,
-            clock,
-            streams,
-            sideband,
-            unknown_records,
-            extra,
-            damage,
-            map,
+            machine: Machine::default(),
+            pt_config: PtConfig {
+                tsc: true,
+                ..PtConfig::default()
+            },
+            clock: None,
+            streams: vec![AuxStream {
+                owner: Owner::Unknown,
+                pieces: vec![piece],
+            }],
+            sideband: Vec::new(),
+            unknown_records: BTreeMap::new(),
+            extra: None,
+            damage: Vec::new(),
+            files: vec![bytes],
         })
     }
 }
 
-#[expect(unsafe_code)]
-fn map(path: &Path) -> Result<Mmap, Error> {
-    let io = |source| Error::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let file = File::open(path).map_err(io)?;
-    let metadata = file.metadata().map_err(io)?;
-    if metadata.is_dir() {
-        return Err(Error::Unsupported {
-            path: path.to_owned(),
-            what: "directories of `perf record --threads` and `--kcore` are not read yet; \
-                   record without these options",
-        });
+/// The files of a recording, the one with the header first.
+fn files(path: &Path) -> Result<Vec<(PathBuf, Store)>, Error> {
+    if !path.is_dir() {
+        return Ok(vec![(path.to_owned(), map(path)?)]);
     }
-    if metadata.len() < layout::MAGIC.len() as u64 {
+    let first = path.join("data");
+    if !first.is_file() {
         return Err(Error::NotPerfData {
             path: path.to_owned(),
         });
     }
-    // SAFETY: the mapping is private and read-only, and nothing is kept of it but bytes that are
-    // checked each time they are read. Should somebody change the file meanwhile, wrong bytes are
-    // taken for damage; should somebody cut it, the process gets SIGBUS, which `Capture::open` says
-    // must not happen.
-    unsafe { Mmap::map(&file) }.map_err(io)
+    let mut files = vec![(first.clone(), map(&first)?)];
+    let more = (0..).map(|number| path.join(format!("data.{number}")));
+    for file in more.take_while(|file| file.is_file()) {
+        let store = map(&file)?;
+        files.push((file, store));
+    }
+    Ok(files)
 }
 
-/// The fields of a [`Capture`] that come from the bytes of the file.
-struct Parts {
-    machine: Machine,
-    pt_config: PtConfig,
-    clock: Option<TimeConv>,
-    streams: Vec<crate::AuxStream>,
-    sideband: Vec<Sideband>,
-    unknown_records: BTreeMap<u32, u64>,
-    extra: Option<Extra>,
+fn read(path: &Path, mut files: Vec<(PathBuf, Store)>) -> Result<Capture, Error> {
+    let mut damage = Damage::new(&files[0].0);
+    let head = Reading {
+        path: &files[0].0,
+        file: &files[0].1,
+        damage: &mut damage,
+    }
+    .head()?;
+    let mut walk = Walk {
+        attributes: &head.attributes,
+        damage,
+        data: Data::default(),
+    };
+    let on_disk = files.len();
+    let mut number = 0;
+    while let Some((name, file)) = files.get(number) {
+        let range = match number {
+            0 => head.data.clone(),
+            _ => 0..file.len() as u64,
+        };
+        let packed = walk.file(name, number, file, range)?;
+        if !packed.is_empty() && number < on_disk {
+            let (unpacked, fault) = unpack::unpack(&packed);
+            if let Some(fault) = fault {
+                let what = format!("compressed records end early: {fault}");
+                walk.damage.malformed(file.len() as u64, what);
+            }
+            let name = PathBuf::from(format!("{} (unpacked)", name.display()));
+            files.push((name, Store::Memory(unpacked)));
+        }
+        number += 1;
+    }
+    let Walk { damage, data, .. } = walk;
+    let files = files.into_iter().map(|(_, file)| file).collect();
+    capture(path, head, damage, data, files)
 }
 
-/// A file being read.
-pub(crate) struct Reading<'a> {
-    pub(crate) path: &'a Path,
-    pub(crate) file: &'a [u8],
-    pub(crate) damage: Damage,
+/// Puts together what was read.
+fn capture(
+    path: &Path,
+    head: Head,
+    mut damage: Damage,
+    mut data: Data,
+    files: Vec<Store>,
+) -> Result<Capture, Error> {
+    let no_pt = || Error::NoIntelPt {
+        path: path.to_owned(),
+    };
+    let info = data.info.ok_or_else(no_pt)?;
+    let mut events = head.attributes.list.iter();
+    let event = events.find(|a| a.kind == info.pmu_type).ok_or_else(no_pt)?;
+    let extra = own_section::read(&files[0]).unwrap_or_else(|what| {
+        damage.malformed(files[0].len() as u64, what);
+        None
+    });
+    timeline::add_build_ids(&mut data.sideband, &head.build_ids);
+    timeline::sort_by_time(&mut data.sideband);
+    let pt_config = info.pt_config(event.config, trace_unit(&head.machine, extra.as_ref()));
+    if info.snapshots || data.sampled {
+        data.streams.cut_overlaps(&files, pt_config.tsc);
+    }
+    Ok(Capture {
+        pt_config,
+        clock: data
+            .time_conv
+            .or(info.clock())
+            .filter(|clock| clock.cap_user_time_zero),
+        streams: data.streams.finish(&files, &data.sideband),
+        machine: head.machine,
+        sideband: data.sideband,
+        unknown_records: data.unknown_records,
+        extra,
+        damage: damage.finish(),
+        files,
+    })
 }
 
-/// What the data section says.
+/// What the records say.
 #[derive(Default)]
 struct Data {
     info: Option<AuxtraceInfo>,
     time_conv: Option<TimeConv>,
     streams: Streams,
+    /// Trace data came inside samples.
+    sampled: bool,
     sideband: Vec<Sideband>,
     unknown_records: BTreeMap<u32, u64>,
 }
 
-impl<'a> Reading<'a> {
-    fn read(&mut self) -> Result<Parts, Error> {
-        let header = self.header()?;
-        let attributes = self.attributes(&header)?;
-        let data_range = self.data_range(&header)?;
-        let features = self.features(&header, data_range.end);
-        let mut data = self.data(data_range, &attributes)?;
-        let no_pt = || Error::NoIntelPt {
-            path: self.path.to_owned(),
-        };
-        let info = data.info.ok_or_else(no_pt)?;
-        let config = attributes
-            .list
-            .iter()
-            .find(|a| a.kind == info.pmu_type)
-            .ok_or_else(no_pt)?
-            .config;
+/// A walk over the records of all files.
+struct Walk<'a> {
+    attributes: &'a Attributes,
+    damage: Damage,
+    data: Data,
+}
 
-        let extra = own_section::read(self.file).unwrap_or_else(|what| {
-            self.damage.malformed(self.file.len() as u64, what);
-            None
-        });
-        let machine = machine(&features);
-        let cpu = trace_unit(&machine, extra.as_ref());
-        let build_ids = features
-            .get(&Feature::BUILD_ID)
-            .copied()
-            .map(features::read_build_ids);
-        timeline::add_build_ids(&mut data.sideband, &build_ids.unwrap_or_default());
-        timeline::sort_by_time(&mut data.sideband);
-        Ok(Parts {
-            machine,
-            pt_config: info.pt_config(config, cpu),
-            clock: data
-                .time_conv
-                .or(info.clock())
-                .filter(|clock| clock.cap_user_time_zero),
-            streams: data.streams.finish(self.file, &data.sideband),
-            sideband: data.sideband,
-            unknown_records: data.unknown_records,
-            extra,
-        })
-    }
-
-    fn data(&mut self, range: Range<u64>, attributes: &Attributes) -> Result<Data, Error> {
-        let mut data = Data::default();
-        let mut records = Records::new(self.file, range);
+impl Walk<'_> {
+    /// Reads the records of a file; returns the compressed ones, put together.
+    fn file(
+        &mut self,
+        path: &Path,
+        number: usize,
+        file: &[u8],
+        range: Range<u64>,
+    ) -> Result<Vec<u8>, Error> {
+        self.damage.path(path);
+        let mut packed = Vec::new();
+        let mut records = Records::new(file, range);
         for record in records.by_ref() {
-            self.record(record, attributes, &mut data)?;
-        }
-        let stopped = match records.stop {
-            None => return Ok(data),
-            Some(Stop::CutRecord(at)) => self.truncated(at, "a record"),
-            Some(Stop::CutTrace(at)) => self.truncated(at, "the trace data"),
-            Some(Stop::BadSize(offset, size)) => {
-                let what =
-                    format!("a record says that it has {size} bytes; nothing behind it was read");
-                Error::Malformed {
-                    path: self.path.to_owned(),
-                    offset,
-                    what,
+            match record.kind {
+                layout::COMPRESSED | layout::COMPRESSED2 => {
+                    packed.extend_from_slice(unpack::part(record.kind, record.body));
                 }
+                _ => self.record(&record, number),
             }
+        }
+        let truncated = |offset, what| Error::Truncated {
+            path: path.to_owned(),
+            offset,
+            what,
         };
-        if data.info.is_none() {
+        let stopped = match records.stop {
+            None => return Ok(packed),
+            Some(Stop::CutRecord(at)) => truncated(at, "a record"),
+            Some(Stop::CutTrace(at)) => truncated(at, "the trace data"),
+            Some(Stop::BadSize(offset, size)) => Error::Malformed {
+                path: path.to_owned(),
+                offset,
+                what: format!("a record says that it has {size} bytes; nothing behind it was read"),
+            },
+        };
+        if self.data.info.is_none() && packed.is_empty() {
             // It may stand in the part that is lost.
             return Err(stopped);
         }
         self.damage.add(stopped);
-        Ok(data)
+        Ok(packed)
     }
 
-    fn record(
-        &mut self,
-        record: RawRecord<'_>,
-        attributes: &Attributes,
-        data: &mut Data,
-    ) -> Result<(), Error> {
-        let RawRecord {
+    fn record(&mut self, record: &RawRecord<'_>, file: usize) {
+        let &RawRecord {
             offset,
             kind,
             misc,
             body,
-            trace,
+            ..
         } = record;
-        if let Some((header, bytes)) = trace {
-            data.streams.add(&header, bytes);
-            return Ok(());
+        if let Some((header, bytes)) = &record.trace {
+            self.data.streams.add(header, file, bytes.clone());
+            return;
         }
         match kind {
-            layout::AUXTRACE_INFO => data.info = data.info.or(AuxtraceInfo::read(body)),
+            layout::AUXTRACE_INFO => self.data.info = self.data.info.or(AuxtraceInfo::read(body)),
             layout::TIME_CONV => {
-                data.time_conv = auxtrace::read_time_conv(body);
-                if data.time_conv.is_none() {
+                self.data.time_conv = auxtrace::read_time_conv(body);
+                if self.data.time_conv.is_none() {
                     self.damage
                         .malformed(offset, "the clock conversion is broken; left out");
                 }
             }
-            layout::COMPRESSED | layout::COMPRESSED2 => return Err(self.compressed()),
+            layout::SAMPLE => self.sample(record, file),
+            layout::AUXTRACE_ERROR => {
+                let error = sideband::read_auxtrace_error(body);
+                self.event(offset, kind, error.map(Some).ok_or(()));
+            }
             layout::FINISHED_ROUND
             | layout::FINISHED_INIT
             | layout::ID_INDEX
             | layout::THREAD_MAP
             | layout::CPU_MAP
-            | layout::EVENT_UPDATE => {}
+            | layout::EVENT_UPDATE
+            | layout::HEADER_ATTR
+            | layout::HEADER_EVENT_TYPE
+            | layout::HEADER_TRACING_DATA
+            | layout::HEADER_BUILD_ID
+            | layout::HEADER_FEATURE => {}
             _ => {
-                let found = attributes
-                    .layout_of(body)
-                    .map_or(Ok(None), |layout| sideband::read(kind, misc, body, layout));
-                match found {
-                    Ok(Some(event)) => data.sideband.push(event),
-                    Ok(None) => *data.unknown_records.entry(kind).or_default() += 1,
-                    Err(()) => {
-                        let what = format!("a record of type {kind} is broken; left out");
-                        self.damage.malformed(offset, what);
-                    }
-                }
+                let layout = self.attributes.layout_of(body);
+                let found =
+                    layout.map_or(Ok(None), |layout| sideband::read(kind, misc, body, layout));
+                self.event(offset, kind, found);
             }
         }
-        Ok(())
     }
 
-    pub(crate) fn truncated(&self, offset: u64, what: &'static str) -> Error {
-        Error::Truncated {
-            path: self.path.to_owned(),
-            offset,
-            what,
+    fn event(&mut self, offset: u64, kind: u32, found: Result<Option<Sideband>, ()>) {
+        match found {
+            Ok(Some(event)) => self.data.sideband.push(event),
+            Ok(None) => *self.data.unknown_records.entry(kind).or_default() += 1,
+            Err(()) => {
+                let what = format!("a record of type {kind} is broken; left out");
+                self.damage.malformed(offset, what);
+            }
         }
     }
 
-    pub(crate) fn unsupported(&self, what: &'static str) -> Error {
-        Error::Unsupported {
-            path: self.path.to_owned(),
-            what,
+    /// Trace data inside a sample; other samples are counted and left out.
+    fn sample(&mut self, record: &RawRecord<'_>, file: usize) {
+        let layout = self.attributes.layout_of_sample(record.body);
+        let Some(layout) = layout.filter(sample::has_trace) else {
+            return self.event(record.offset, record.kind, Ok(None));
+        };
+        match sample::read(record.body, &layout) {
+            Some(sample) => {
+                let body = record.offset + layout::RECORD_HEADER_SIZE as u64;
+                self.data.streams.add_sample(&sample, file, body);
+                self.data.sampled = true;
+            }
+            None => self.event(record.offset, record.kind, Err(())),
         }
-    }
-
-    pub(crate) fn compressed(&self) -> Error {
-        self.unsupported("compressed files are not read yet; record without `-z`")
-    }
-}
-
-fn machine(features: &BTreeMap<Feature, &[u8]>) -> Machine {
-    let text = |feature| {
-        features
-            .get(&feature)
-            .map_or_else(String::new, |b| features::read_text(b))
-    };
-    Machine {
-        hostname: text(Feature::HOSTNAME),
-        os_release: text(Feature::OSRELEASE),
-        arch: text(Feature::ARCH),
-        cpu_description: text(Feature::CPUDESC),
-        cpuid: text(Feature::CPUID),
-        command: features
-            .get(&Feature::CMDLINE)
-            .map_or_else(Vec::new, |b| features::read_texts(b)),
     }
 }
 

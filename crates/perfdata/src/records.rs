@@ -2,12 +2,12 @@
 //!
 //! Each record is a `perf_event_header` (`u32` type, `u16` misc, `u16` size with the header) and a
 //! body. A `PERF_RECORD_AUXTRACE` is followed by trace data that its size does not count; the walk
-//! gives them as a range and steps over them.
+//! gives them as a range and steps over them, as over the tracepoints' descriptions.
 
 use std::ops::Range;
 
 use crate::auxtrace::AuxtraceHeader;
-use crate::layout::{AUXTRACE, RECORD_HEADER_SIZE};
+use crate::layout::{AUXTRACE, HEADER_TRACING_DATA, RECORD_HEADER_SIZE};
 use crate::wire::Bytes;
 
 /// One record.
@@ -87,6 +87,11 @@ impl<'a> Records<'a> {
                 self.stop = Some(Stop::CutTrace(self.at));
             }
             self.at += there;
+        }
+        if kind == HEADER_TRACING_DATA {
+            // Descriptions of tracepoints stand behind their record, filled up to whole words.
+            let size = { Bytes(body) }.u32().ok_or(Stop::BadSize(offset, size))?;
+            self.at += u64::from(size).next_multiple_of(8);
         }
         Ok(record)
     }

@@ -21,6 +21,8 @@ use crate::{Error, Record, Sideband, layout};
 const PROT_READ: u32 = 1;
 const PROT_EXEC: u32 = 4;
 const MAP_PRIVATE: u32 = 2;
+/// `PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER`.
+const KSYMBOL_UNREGISTER: u16 = 1;
 /// Place of the build-id's length in the body of an MMAP2 record.
 const BUILD_ID_LEN_AT: usize = 32;
 /// Longest path or name in a record written here, bytes: Linux allows no longer path (`PATH_MAX`
@@ -60,9 +62,14 @@ fn read_body(raw: &RawEventRecord<'_>, body: &[u8]) -> Result<Option<(Ids, Recor
     let has_build_id = raw.misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
     let too_long = |&len: &u8| usize::from(len) > BUILD_ID_MAX;
     match raw.record_type {
-        RecordType::AUX | RecordType::ITRACE_START => {
-            read_trace_record(raw.record_type, body).ok_or(()).map(Some)
-        }
+        RecordType::AUX
+        | RecordType::ITRACE_START
+        | RecordType::LOST_SAMPLES
+        | RecordType::NAMESPACES
+        | RecordType::KSYMBOL
+        | RecordType::BPF_EVENT
+        | RecordType::TEXT_POKE
+        | RecordType::AUX_OUTPUT_HW_ID => read_unparsed(raw.record_type, body).ok_or(()).map(Some),
         // The library takes a longer build-id for a fault of the program.
         RecordType::MMAP2 if has_build_id && body.get(BUILD_ID_LEN_AT).is_none_or(too_long) => {
             Err(())
@@ -154,22 +161,84 @@ fn read_switch(switch: ContextSwitchRecord) -> Record {
     }
 }
 
-/// The two kinds that the library leaves unparsed.
-fn read_trace_record(kind: RecordType, body: &[u8]) -> Option<(Ids, Record)> {
+/// The kinds that the library leaves unparsed.
+fn read_unparsed(kind: RecordType, body: &[u8]) -> Option<(Ids, Record)> {
     let mut body = Bytes(body);
-    if kind == RecordType::ITRACE_START {
-        let ids = (body.u32()? as i32, body.u32()? as i32);
-        return Some((Some(ids), Record::ItraceStart));
-    }
-    let (aux_offset, size, flags) = (body.u64()?, body.u64()?, body.u64()?);
-    Some((
-        None,
-        Record::Aux {
-            aux_offset,
-            size,
-            flags,
+    Some(match kind {
+        RecordType::ITRACE_START => {
+            let ids = (body.u32()? as i32, body.u32()? as i32);
+            (Some(ids), Record::ItraceStart)
+        }
+        RecordType::NAMESPACES => {
+            let ids = (body.u32()? as i32, body.u32()? as i32);
+            let count = body.u64()?;
+            let mut namespace = || Some((body.u64()?, body.u64()?));
+            let all: Vec<_> = (0..count).map_while(|_| namespace()).collect();
+            if all.len() as u64 != count {
+                return None;
+            }
+            (Some(ids), Record::Namespaces(all))
+        }
+        RecordType::LOST_SAMPLES => (None, Record::LostSamples(body.u64()?)),
+        RecordType::AUX_OUTPUT_HW_ID => (None, Record::AuxOutputHwId(body.u64()?)),
+        RecordType::BPF_EVENT => {
+            let (kind, _flags, id) = (body.u16()?, body.u16()?, body.u32()?);
+            (None, Record::BpfEvent { kind, id })
+        }
+        RecordType::KSYMBOL => {
+            let (address, len) = (body.u64()?, body.u32()?);
+            let (kind, flags) = (body.u16()?, body.u16()?);
+            let record = Record::Ksymbol {
+                address,
+                len,
+                kind,
+                unregister: flags & KSYMBOL_UNREGISTER != 0,
+                name: text_until_nul(body.0),
+            };
+            (None, record)
+        }
+        RecordType::TEXT_POKE => {
+            let (address, old, new) = (body.u64()?, body.u16()?, body.u16()?);
+            let record = Record::TextPoke {
+                address,
+                old: body.take(old.into())?.to_vec(),
+                new: body.take(new.into())?.to_vec(),
+            };
+            (None, record)
+        }
+        _ => {
+            let (aux_offset, size, flags) = (body.u64()?, body.u64()?, body.u64()?);
+            let record = Record::Aux {
+                aux_offset,
+                size,
+                flags,
+            };
+            (None, record)
+        }
+    })
+}
+
+/// `PERF_RECORD_AUXTRACE_ERROR`, which only perf itself writes: `u32` type, code, CPU, process,
+/// thread, format; `u64` address, time; 64 bytes of text.
+pub(crate) fn read_auxtrace_error(body: &[u8]) -> Option<Sideband> {
+    let mut body = Bytes(body);
+    let (_kind, code, cpu) = (body.u32()?, body.u32()?, body.u32()?);
+    let (pid, tid, format) = (body.u32()?, body.u32()?, body.u32()?);
+    let ip = body.u64()?;
+    // Old perfs wrote no time.
+    let time = if format > 0 { Some(body.u64()?) } else { None };
+    let known = |id: u32| Some(id).filter(|&id| id != u32::MAX);
+    Some(Sideband {
+        time: time.filter(|&time| time != 0),
+        pid: known(pid),
+        tid: known(tid),
+        cpu: known(cpu),
+        record: Record::AuxtraceError {
+            code,
+            ip,
+            message: text_until_nul(body.0),
         },
-    ))
+    })
 }
 
 fn text(data: RawData<'_>) -> String {
@@ -265,6 +334,10 @@ fn write_body(
         Record::Lost(count) => {
             body.u64s(&[DUMMY_ID, *count]);
             (RecordType::LOST, 0)
+        }
+        other => {
+            let what = format!("ptrail records no {other:?}");
+            return Err(Error::Unwritable { what });
         }
     })
 }

@@ -8,12 +8,23 @@
 //!    want branches or instructions.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod code;
 mod parallel;
+mod schedule;
 mod session;
+mod shares;
 mod statistics;
+mod streams;
 mod summary;
+mod time;
 
-pub use session::{Error, Progress, Session, Stream};
+pub use ptrail_image::Search;
+
+pub use code::{CodeOptions, GivenCode};
+pub use session::{Error, Progress, Session};
 pub use statistics::{SlowCall, Statistics};
+pub use streams::{Part, Stream};
 pub use summary::Summary;
+pub use time::base_time;

@@ -1,15 +1,14 @@
 //! A capture with everything that decoding it needs.
 
-use std::borrow::Cow;
-
-use ptrail_flow::{Context, SegmentEnd, Sink, cut};
-use ptrail_image::{Mapping, Timeline, TimelineBuilder};
-use ptrail_perfdata::{AuxStream, Capture, Owner, Record, SourceNote};
-use ptrail_pt::{Lexer, Loss, LossCause, Packet, PerfTime, Picos, PtConfig, TraceOffset, Tsc};
+use ptrail_flow::{Context, Segment, SegmentEnd, Sink, cut};
+use ptrail_image::{ImageError, Timeline};
+use ptrail_perfdata::{Capture, Record, SourceNote};
+use ptrail_pt::{Loss, LossCause, PerfTime, Picos, PtConfig, TraceOffset};
 use ptrail_stack::Builder;
 use ptrail_trace::{Fanout, Recording, SinkError, Source, SpanSink, Track, TrackId, TrackKind};
 
-use crate::{Statistics, Summary, parallel};
+use crate::streams::{BEFORE_FIRST_PSB, streams};
+use crate::{CodeOptions, Part, Statistics, Stream, Summary, base_time, code, parallel};
 
 /// Why a capture could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -21,12 +20,9 @@ pub enum Error {
          with a larger buffer if the recording was cut short"
     )]
     Empty,
-    /// The trace is per CPU.
-    #[error(
-        "the capture was recorded per CPU, which ptrail can't decode yet; record one thread at a time \
-         (`perf record --per-thread -e intel_pt//u -- PROGRAM`)"
-    )]
-    PerCpu,
+    /// Code that the user gave can't be read.
+    #[error(transparent)]
+    Code(#[from] ImageError),
     /// An output could not be written.
     #[error(transparent)]
     Sink(#[from] SinkError),
@@ -39,18 +35,6 @@ pub struct Progress {
     pub done: u64,
     /// Trace bytes there are.
     pub total: u64,
-}
-
-/// One thread's trace.
-pub struct Stream<'a> {
-    /// Process id.
-    pub pid: u32,
-    /// Thread id.
-    pub tid: u32,
-    /// Name of the thread.
-    pub name: String,
-    /// All its packets.
-    pub bytes: Cow<'a, [u8]>,
 }
 
 /// A capture, ready to be decoded.
@@ -66,20 +50,24 @@ impl<'a> Session<'a> {
     /// Prepares a capture.
     ///
     /// # Errors
-    /// It holds no trace, or one per CPU.
+    /// It holds no trace.
     pub fn new(capture: &'a Capture) -> Result<Self, Error> {
-        let streams: Vec<_> = capture
-            .streams
-            .iter()
-            .map(|stream| assemble(capture, stream))
-            .collect::<Result<_, _>>()?;
-        if streams.iter().all(|stream| stream.bytes.is_empty()) {
+        Self::with(capture, &CodeOptions::default())
+    }
+
+    /// Prepares a capture with what the user knows about its code.
+    ///
+    /// # Errors
+    /// As for [`Session::new`]; also if code that the user gave can't be read.
+    pub fn with(capture: &'a Capture, options: &CodeOptions) -> Result<Self, Error> {
+        let base = base_time(capture);
+        let streams = streams(capture, base);
+        if capture.streams.is_empty() {
             return Err(Error::Empty);
         }
-        let base = base_time(capture, &streams);
         Ok(Self {
             capture,
-            timeline: timeline(capture),
+            timeline: code::timeline(capture, options)?,
             streams,
             base,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -155,22 +143,37 @@ impl<'a> Session<'a> {
             conversion: self.capture.clock,
             base: self.base,
         };
-        let cut = cut(&stream.bytes, TraceOffset(0));
-        if cut.before_first_psb > 0 {
-            sink.loss(before_first_psb(cut.before_first_psb), true, 0);
-            let end = SegmentEnd {
-                instructions: 0,
-                lost_bytes: cut.before_first_psb,
-                clamps: 0,
-            };
-            segment_done(sink, end, cut.before_first_psb)?;
+        for loss in &stream.losses {
+            let broken = loss.bytes > 0;
+            let end = lost(loss.bytes);
+            sink.loss(loss.clone(), broken, 0);
+            segment_done(sink, end, 0)?;
         }
-        let segments = &cut.segments;
-        parallel::decode(segments, context, self.threads, sink, |sink, place, end| {
-            let segment = &segments[place];
-            let behind = segment.offset.0 + segment.bytes.len() as u64;
-            segment_done(sink, end, behind)
-        })
+        let (segments, mut heads) = segments(stream);
+        let mut tell_heads =
+            |sink: &mut S,
+             place: usize,
+             done: &mut dyn FnMut(&mut S, SegmentEnd, u64) -> Result<(), E>| {
+                for (loss, behind) in std::mem::take(&mut heads[place]) {
+                    let end = lost(loss.bytes);
+                    sink.loss(loss, true, 0);
+                    done(sink, end, behind)?;
+                }
+                Ok(())
+            };
+        tell_heads(sink, 0, &mut segment_done)?;
+        parallel::decode(
+            &segments,
+            context,
+            self.threads,
+            sink,
+            |sink, place, end| {
+                let segment = &segments[place];
+                let behind = segment.offset.0 + segment.bytes.len() as u64;
+                segment_done(sink, end, behind)?;
+                tell_heads(sink, place + 1, &mut segment_done)
+            },
+        )
     }
 
     /// Decodes everything into `sink`, and the statistics on the way.
@@ -232,18 +235,25 @@ impl<'a> Session<'a> {
         }
         both.finish()?;
         drop(both);
-        summary.trace_bytes = total;
+        summary.trace_bytes = self.trace_bytes();
         summary.calls = statistics.calls();
         summary.ledger = statistics.take_ledger();
         summary.slowest = statistics.slowest();
         Ok(summary)
     }
 
+    /// Bytes of trace in the capture, each counted once.
+    fn trace_bytes(&self) -> u64 {
+        let pieces = self.capture.streams.iter().flat_map(|s| &s.pieces);
+        pieces
+            .map(|piece| piece.range.end - piece.range.start)
+            .sum()
+    }
+
     fn process_name(&self, pid: u32) -> String {
-        name_of(self.capture, |record_pid, tid| {
-            record_pid == Some(pid) && tid == Some(pid)
-        })
-        .unwrap_or_else(|| format!("process {pid}"))
+        self.capture
+            .process_name(pid)
+            .map_or_else(|| format!("process {pid}"), str::to_owned)
     }
 
     /// When the process began to run a new image.
@@ -262,126 +272,43 @@ impl<'a> Session<'a> {
     }
 }
 
-fn before_first_psb(bytes: u64) -> Loss {
-    Loss {
-        cause: LossCause::BeforeFirstPsb,
-        bytes,
-        offset: TraceOffset(0),
+fn lost(bytes: u64) -> SegmentEnd {
+    SegmentEnd {
+        lost_bytes: bytes,
+        ..SegmentEnd::default()
+    }
+}
+
+/// The segments of a stream's parts; and for each, and for the end, the losses right before it and
+/// the offset behind them.
+fn segments<'s>(stream: &'s Stream<'_>) -> (Vec<Segment<'s>>, Vec<Vec<(Loss, u64)>>) {
+    let (mut segments, mut heads) = (Vec::new(), vec![Vec::new()]);
+    for part in &stream.parts {
+        let start = TraceOffset(part.range.start as u64);
+        let cut = cut(&stream.bytes[part.range.clone()], start);
+        if let Some(loss) = head(part, cut.before_first_psb) {
+            heads[segments.len()].push((loss, start.0 + cut.before_first_psb));
+        }
+        segments.extend(cut.segments);
+        heads.resize_with(segments.len() + 1, Vec::new);
+    }
+    (segments, heads)
+}
+
+/// The loss at the head of a part.
+fn head(part: &Part, before_first_psb: u64) -> Option<Loss> {
+    let (cause, reason) = match &part.missing {
+        Some(missing) => missing.clone(),
+        None if before_first_psb == 0 => return None,
+        None => (LossCause::BeforeFirstPsb, BEFORE_FIRST_PSB.to_owned()),
+    };
+    Some(Loss {
+        cause,
+        bytes: before_first_psb,
+        offset: TraceOffset(part.range.start as u64),
         begin: Picos(0),
         end: Picos(0),
         ip: None,
-        reason: "the recording starts between two PSB packets; decoding starts at the first one"
-            .into(),
-    }
-}
-
-/// Puts a stream's pieces together; a single piece is not copied.
-fn assemble<'a>(capture: &'a Capture, stream: &AuxStream) -> Result<Stream<'a>, Error> {
-    let Owner::Thread { pid, tid } = stream.owner else {
-        return Err(Error::PerCpu);
-    };
-    let pid = pid.unwrap_or(tid);
-    let bytes = match stream.pieces.as_slice() {
-        [piece] => Cow::Borrowed(capture.bytes(piece)),
-        pieces => Cow::Owned(
-            pieces
-                .iter()
-                .flat_map(|piece| capture.bytes(piece))
-                .copied()
-                .collect(),
-        ),
-    };
-    let name = name_of(capture, |_, record_tid| record_tid == Some(tid))
-        .unwrap_or_else(|| format!("thread {tid}"));
-    Ok(Stream {
-        pid,
-        tid,
-        name,
-        bytes,
+        reason,
     })
-}
-
-/// The last name given to a thread that `is` accepts.
-fn name_of(capture: &Capture, is: impl Fn(Option<u32>, Option<u32>) -> bool) -> Option<String> {
-    capture
-        .sideband
-        .iter()
-        .rev()
-        .find_map(|entry| match &entry.record {
-            Record::Comm { name, .. } if is(entry.pid, entry.tid) => Some(name.clone()),
-            _ => None,
-        })
-}
-
-/// The earliest time that the capture knows.
-fn base_time(capture: &Capture, streams: &[Stream<'_>]) -> PerfTime {
-    let records = capture
-        .sideband
-        .iter()
-        .filter_map(|entry| entry.time)
-        .filter(|&time| time > 0);
-    let packets = streams
-        .iter()
-        .filter_map(|stream| first_tsc(&stream.bytes))
-        .map(|tsc| {
-            capture
-                .clock
-                .map_or(PerfTime(tsc.0), |clock| clock.to_perf(tsc))
-                .0
-        });
-    PerfTime(records.chain(packets).min().unwrap_or(0))
-}
-
-fn first_tsc(bytes: &[u8]) -> Option<Tsc> {
-    let segments = cut(bytes, TraceOffset(0)).segments;
-    let mut packets = Lexer::new(segments.first()?.bytes, TraceOffset(0));
-    packets.find_map(|item| match item.ok()?.packet {
-        Packet::Tsc(tsc) => Some(Tsc(tsc)),
-        _ => None,
-    })
-}
-
-/// Builds the address spaces from the sideband and the captured code.
-fn timeline(capture: &Capture) -> Timeline {
-    let mut builder = TimelineBuilder::new();
-    for entry in &capture.sideband {
-        let (pid, time) = (entry.pid.unwrap_or(0), PerfTime(entry.time.unwrap_or(0)));
-        match &entry.record {
-            Record::Mmap2 {
-                address,
-                len,
-                file_offset,
-                executable: true,
-                path,
-                build_id,
-            } => {
-                builder.map(
-                    pid,
-                    time,
-                    Mapping {
-                        address: *address,
-                        len: *len,
-                        file_offset: *file_offset,
-                        path: path.clone(),
-                        build_id: build_id.clone(),
-                    },
-                );
-            }
-            Record::Comm { exec: true, .. } => builder.exec(pid, time),
-            Record::Fork { parent_pid, .. } if *parent_pid != pid => {
-                builder.fork(pid, *parent_pid, time)
-            }
-            _ => {}
-        }
-    }
-    for blob in capture.extra.iter().flat_map(|extra| &extra.code) {
-        builder.code(
-            blob.pid,
-            PerfTime(blob.time),
-            blob.address,
-            &blob.name,
-            blob.bytes.clone(),
-        );
-    }
-    builder.build()
 }

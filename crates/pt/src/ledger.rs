@@ -26,6 +26,8 @@ pub enum LossCause {
     Desync,
     /// Bytes before the first PSB.
     BeforeFirstPsb,
+    /// No record tells which thread ran on the CPU.
+    Unattributed,
     /// Decoded, but by a guess.
     Guessed,
 }
@@ -44,6 +46,7 @@ impl LossCause {
             Self::BadPacket => "bad-packet",
             Self::Desync => "desync",
             Self::BeforeFirstPsb => "before-first-psb",
+            Self::Unattributed => "unattributed",
             Self::Guessed => "guessed",
         }
     }

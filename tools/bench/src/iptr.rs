@@ -7,8 +7,8 @@ use iptr_decoder::{DecodeOptions, decode};
 use iptr_edge_analyzer::control_flow_handler::fuzz_bitmap::FuzzBitmapControlFlowHandler;
 use iptr_edge_analyzer::{EdgeAnalyzer, ReadMemory};
 
-use crate::{Row, passes};
 use crate::trace::{Kind, Trace};
+use crate::{Row, passes};
 
 const BITMAP: usize = 1 << 16;
 

@@ -6,8 +6,8 @@ use anyhow::Result;
 use ptrail_flow::{Decoder, Detail, Edge, OffCause, Passed, Segment, Sink, Step};
 use ptrail_pt::{Ip, Loss, Time};
 
-use crate::{Row, passes};
 use crate::trace::Trace;
+use crate::{Row, passes};
 
 /// Most events that are kept; then the memory is used again.
 const KEPT: usize = 1 << 16;

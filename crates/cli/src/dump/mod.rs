@@ -1,7 +1,6 @@
 //! `ptrail dump`: what a capture holds, one line an item.
 
 mod branches;
-mod bundle;
 mod instructions;
 mod packet_text;
 mod packets;
@@ -11,11 +10,9 @@ mod statistics;
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use ptrail_flow::Sink;
-use ptrail_perfdata::Capture;
 use ptrail_pipeline::{Session, Stream};
 use ptrail_pt::Picos;
 
@@ -26,17 +23,18 @@ use spans::SpanLines;
 
 pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    match &args.input {
-        Some(input) if !args.packets => decoded(input, args, &mut out)?,
-        _ => packets::packets(args, &mut out)?,
+    if args.packets {
+        packets::packets(args, &mut out)?;
+    } else {
+        decoded(args, &mut out)?;
     }
     out.flush().context("standard output")
 }
 
 /// What needs the code that the packets ran through.
-fn decoded(input: &Path, args: &DumpArgs, out: &mut impl Write) -> Result<()> {
-    let capture = Capture::open(input)?;
-    let session = Session::new(&capture)?;
+fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
+    let capture = args.input.open()?;
+    let session = Session::with(&capture, &args.input.code())?;
     if args.spans {
         let mut lines = SpanLines {
             out,

@@ -3,29 +3,31 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use ptrail_pt::{BadPacket, Clock, Ip, LastIp, Lexed, Packet, PerfTime, Time};
+use ptrail_perfdata::Capture;
+use ptrail_pipeline::base_time;
+use ptrail_pt::{BadPacket, Clock, CpuId, Ip, LastIp, Lexed, Packet, PerfTime, Time};
 use serde_json::{Map, Value, json};
 
 use super::nanoseconds;
 use super::packet_text::describe;
-use super::source::{Source, Stream};
+use super::source::{Stream, streams};
 use super::statistics::Statistics;
 use crate::args::DumpArgs;
 
 pub(super) fn packets(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
-    let source = Source::open(args)?;
-    let base = args.time.then(|| source.base());
+    let capture = args.input.open()?;
+    let base = args.time.then(|| base_time(&capture));
     if let Some(base) = base.filter(|_| !args.json) {
         let PerfTime(base) = base;
         writeln!(
             out,
             "# times in ns since perf time {base} ns{}",
-            ticks(&source)
+            ticks(&capture)
         )?;
     }
-    for stream in &source.streams() {
+    for stream in &streams(&capture) {
         if args.stats {
-            let statistics = Statistics::of(stream, source.cpu());
+            let statistics = Statistics::of(stream, capture.pt_config.cpu);
             if args.json {
                 writeln!(out, "{}", statistics.json(stream))?;
             } else {
@@ -35,15 +37,15 @@ pub(super) fn packets(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
             if !args.json {
                 writeln!(out, "# {}", stream.title())?;
             }
-            let clock = base.map(|base| source.clock(base));
-            list(&source, stream, clock, args.json, out)?;
+            let clock = base.map(|base| Clock::new(&capture.pt_config, capture.clock, base));
+            list(stream, capture.pt_config.cpu, clock, args.json, out)?;
         }
     }
     Ok(())
 }
 
-fn ticks(source: &Source) -> &'static str {
-    if source.has_conversion() {
+fn ticks(capture: &Capture) -> &'static str {
+    if capture.clock.is_some() {
         ""
     } else {
         " (how TSC ticks convert is not known: one is taken for a nanosecond)"
@@ -51,15 +53,15 @@ fn ticks(source: &Source) -> &'static str {
 }
 
 fn list(
-    source: &Source,
     stream: &Stream<'_>,
+    cpu: Option<CpuId>,
     mut clock: Option<Clock>,
     json: bool,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let with_time = clock.is_some();
     let mut last_ip = LastIp::new();
-    let (skipped, lexer) = stream.lexer(source.cpu());
+    let (skipped, lexer) = stream.lexer(cpu);
     let before = (skipped > 0).then(|| Line::before_first_psb(skipped));
     let lines = lexer.map(|item| Line::new(&item, &mut last_ip, clock.as_mut()));
     for line in before.into_iter().chain(lines) {

@@ -3,14 +3,17 @@
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod captures;
 mod clock;
 mod corpus;
 mod endings;
 mod everyday;
+mod foreign;
 mod options;
 mod packets;
 mod perf;
 mod recorded;
+mod reference;
 mod refusals;
 mod spans;
 mod viewer;

@@ -1,31 +1,11 @@
 //! `ptrail dump --packets` on other people's traces, against libipt's counts and the time formula.
 
-#![allow(clippy::print_stdout)]
-
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::recorded::ptrail;
-
-fn folder(name: &str) -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/testdata/real");
-    let root = std::env::var_os("PTRAIL_TESTDATA").map_or_else(|| default.into(), PathBuf::from);
-    let folder = root.join(name);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    println!(
-        "skipped: no reference data at {} (set PTRAIL_TESTDATA)",
-        folder.display()
-    );
-    None
-}
-
-fn json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
+use crate::reference::{folder, gunzip, json};
 
 fn lines(input: &[&str], what: &[&str]) -> Vec<Value> {
     let output = ptrail()
@@ -200,12 +180,7 @@ fn each_packet_of_a_listing_has_its_place_and_address() {
     };
     let input = folder.join("intelpt-trace/trace.json");
     let listing = folder.join("reference/3842849.packets.tsv.gz");
-    let listing = std::process::Command::new("gzip")
-        .arg("-dc")
-        .arg(listing)
-        .output()
-        .unwrap();
-    let listing = String::from_utf8(listing.stdout).unwrap();
+    let listing = String::from_utf8(gunzip(&listing)).unwrap();
     let mut expected = listing.lines().filter_map(|line| {
         let columns: Vec<_> = line.split('\t').collect();
         Some((

@@ -3,7 +3,7 @@
 use iced_x86::Decoder;
 use ptrail_pt::Ip;
 
-use super::{End, Graph, Node, NodeId, Span};
+use super::{End, Exit, Graph, Node, NodeId, Span};
 use crate::sink::{EdgeId, Edges, Step};
 use crate::{Class, Detail, Edge, EdgeKind, FarKind, Instruction, OffCause};
 
@@ -59,12 +59,7 @@ impl Graph<'_> {
 
     /// The code from a node's start up to the instruction that left the traced code for `to`, with
     /// what it was; `None` if there is none without a word from the trace.
-    pub(crate) fn exit(
-        &mut self,
-        id: NodeId,
-        to: Option<Ip>,
-        edges: &mut Edges,
-    ) -> Option<(Node, OffCause)> {
+    pub(crate) fn exit(&mut self, id: NodeId, to: Option<Ip>, edges: &mut Edges) -> Option<Exit> {
         if let Some(&exit) = self.exits.get(&(id, to)) {
             return exit;
         }

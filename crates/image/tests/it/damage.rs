@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ptrail_image::{Mapping, TimelineBuilder};
+use ptrail_image::{Mapping, Search, TimelineBuilder};
 use ptrail_pt::{Ip, PerfTime};
 
 use crate::tools::{Random, Workshop, nm, run};
@@ -11,7 +11,7 @@ use crate::tools::{Random, Workshop, nm, run};
 fn ask_everything(path: &std::path::Path, bytes: &[u8], random: &mut Random) {
     fs::write(path, bytes).unwrap();
     let mut builder = TimelineBuilder::new();
-    builder.debug_roots(Vec::new());
+    builder.search(Search::default());
     let mapping = Mapping {
         address: 0x1_0000,
         len: bytes.len() as u64 + 0x3000,

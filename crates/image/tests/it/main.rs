@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod damage;
+mod given;
 mod names;
 mod plt;
 mod problems;
 mod running;
+mod search;
 mod spaces;
 mod stripped;
 mod tools;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ptrail_image::{AddressSpace, FunctionHit, Mapping, Timeline, TimelineBuilder};
+use ptrail_image::{AddressSpace, FunctionHit, Mapping, Search, Timeline, TimelineBuilder};
 use ptrail_pt::{Ip, PerfTime};
 use tempfile::TempDir;
 
@@ -203,7 +203,10 @@ pub(crate) fn load(path: &Path) -> Timeline {
 
 pub(crate) fn load_with(path: &Path, debug_roots: Vec<PathBuf>) -> Timeline {
     let mut builder = TimelineBuilder::new();
-    builder.debug_roots(debug_roots);
+    builder.search(Search {
+        debug_roots,
+        ..Search::default()
+    });
     for mapping in mappings(path) {
         builder.map(PID, PerfTime(1), mapping);
     }

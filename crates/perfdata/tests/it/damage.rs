@@ -94,9 +94,9 @@ fn cut_at_every_64th(whole: &[u8]) {
 fn cut_files() {
     cut_at_every_64th(&small_file());
     if let Some(recordings) = recordings() {
-        cut_at_every_64th(
-            &std::fs::read(recordings.join("quipper/perf.data.intel_pt-4.14")).unwrap(),
-        );
+        for name in ["perf.data.intel_pt-4.14", "perf.data.piped.intel_pt-4.14"] {
+            cut_at_every_64th(&std::fs::read(recordings.join("quipper").join(name)).unwrap());
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod damage;
+mod forms;
 mod program;
 mod quipper;
 mod refused;

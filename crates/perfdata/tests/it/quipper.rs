@@ -139,7 +139,7 @@ fn unpacked(path: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     let mut child = Command::new("sha256sum")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -191,7 +191,7 @@ fn the_trace_is_where_the_reference_has_it() {
             panic!("{stream:?}")
         };
         assert_eq!(piece.aux_offset, n("aux_offset"));
-        assert_eq!(piece.file.start, n("file_offset"));
+        assert_eq!(piece.range.start, n("file_offset"));
         let bytes = capture.bytes(piece);
         assert_eq!(bytes.len() as u64, n("size"));
         assert_eq!(sha256(bytes), buffer["sha256"].as_str().unwrap());

@@ -1,0 +1,298 @@
+//! Traces of real CPUs that others recorded, from LLDB bundles and raw packets with their code,
+//! against what libipt and their own projects made of them.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::recorded::ptrail;
+use crate::reference::{folder, gunzip, json};
+
+/// Name, count and digest of each stream's instructions.
+fn digests(args: &[&str]) -> Vec<Value> {
+    let output = ptrail()
+        .args(["dump", "--instructions", "--digest", "--json"])
+        .args(args)
+        .output()
+        .unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {messages}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// That a stream's instructions are libipt's.
+#[track_caller]
+fn compare(found: &Value, expected: &Value, what: &str) {
+    assert_eq!(found["instructions"], expected["instructions"], "{what}");
+    let digest = expected["ip_fnv1a64"].as_str().unwrap();
+    assert_eq!(
+        found["ip_fnv1a64"].as_str(),
+        digest.strip_prefix("0x"),
+        "{what}"
+    );
+}
+
+#[test]
+fn lldb_bundles_give_libipts_instructions() {
+    let Some(folder) = folder("lldb-traces") else {
+        return;
+    };
+    for (bundle, trace, threads) in [
+        ("intelpt-trace/trace.json", "3842849", 1),
+        ("intelpt-trace", "3842849", 1),
+        ("intelpt-trace/trace_2threads.json", "3842849", 2),
+        (
+            "intelpt-trace-multi-file/multi-file-no-ld.json",
+            "multi-file",
+            1,
+        ),
+    ] {
+        let found = digests(&[folder.join(bundle).to_str().unwrap()]);
+        assert_eq!(found.len(), threads, "{bundle}");
+        let reference = json(&folder.join(format!("reference/{trace}.json")));
+        for thread in &found {
+            compare(
+                thread,
+                &reference["insn_decoder_whole_stream_resync"],
+                bundle,
+            );
+        }
+    }
+}
+
+/// libipt decodes a CPU's stream with the code of one process only, so it finds the instructions of
+/// that process's threads: one thread on each of the two CPUs.
+#[test]
+fn an_lldb_bundle_of_cpus_is_cut_by_its_context_switches() {
+    let Some(folder) = folder("lldb-traces") else {
+        return;
+    };
+    for bundle in [
+        "trace.json",
+        "trace_missing_threads.json",
+        "trace_with_string_numbers.json",
+    ] {
+        let bundle = folder.join("intelpt-multi-core-trace").join(bundle);
+        let found = digests(&[bundle.to_str().unwrap()]);
+        for (thread, trace) in [(3_497_496, "cpu51"), (3_497_497, "cpu45")] {
+            let found = found.iter().find(|found| found["tid"] == thread).unwrap();
+            assert_eq!(found["pid"], 3_497_234);
+            let reference = json(&folder.join(format!("reference/{trace}.json")));
+            compare(found, &reference["insn_decoder_whole_stream_resync"], trace);
+        }
+        // All other threads ran code that is not in the bundle.
+        let others = found.iter().filter(|found| found["pid"] != 3_497_234);
+        assert!(others.clone().count() > 0);
+        for other in others {
+            assert_eq!(other["instructions"], 0, "{other}");
+        }
+    }
+}
+
+#[test]
+fn an_lldb_bundle_has_the_functions_that_lldb_names() {
+    let Some(folder) = folder("lldb-traces") else {
+        return;
+    };
+    let bundle = folder.join("intelpt-trace-multi-file/multi-file-no-ld.json");
+    let output = ptrail()
+        .args(["dump", "--spans", "--json"])
+        .arg(bundle)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let spans: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for (function, module) in [
+        ("main", "a.out"),
+        ("foo()@plt", "a.out"),
+        ("foo()", "libfoo.so"),
+        ("bar()@plt", "libfoo.so"),
+        ("bar()", "libbar.so"),
+    ] {
+        assert!(
+            spans
+                .iter()
+                .any(|span| span["function"] == function && span["module"] == module),
+            "{function} ({module}): {text}"
+        );
+    }
+}
+
+#[test]
+fn wrong_lldb_bundles_are_refused_with_the_place() {
+    let Some(folder) = folder("lldb-traces") else {
+        return;
+    };
+    let expected = json(&folder.join("expected.json"));
+    let malformed = expected["intelpt-trace"]["malformed_bundles"]
+        .as_array()
+        .unwrap();
+    let pairs = malformed.iter().map(|bundle| {
+        let text = |key: &str| bundle[key].as_str().unwrap().to_owned();
+        (text("bundle"), text("error_at"))
+    });
+    let more = [
+        ("intelpt-trace/trace_wrong_cpu.json", "cpuInfo.family"),
+        (
+            "intelpt-kernel-trace/trace_kernel_with_process.json",
+            "kernel",
+        ),
+        ("intelpt-kernel-trace/trace_kernel_wo_cpus.json", "kernel"),
+    ];
+    let more = more.map(|(bundle, place)| (bundle.to_owned(), place.to_owned()));
+    for (bundle, place) in pairs.chain(more) {
+        let output = ptrail()
+            .args(["dump", "--instructions"])
+            .arg(folder.join(&bundle))
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{bundle}: {message}");
+        assert!(output.stdout.is_empty());
+        assert!(message.contains(&format!(": {place}: ")), "{message}");
+    }
+}
+
+/// `--code` for each page: the n-th of `dump` lies at the n-th address.
+fn pages(addresses: &[u8], dump: &str, page: u64) -> Vec<String> {
+    let (addresses, _) = addresses.as_chunks();
+    let given = addresses.iter().enumerate().flat_map(|(number, address)| {
+        let (at, start) = (u64::from_le_bytes(*address), number as u64 * page);
+        let code = format!("{dump}:{start:#x}-{:#x}@{at:#x}", start + page);
+        // An address that ends in 0xfff marks a page that could not be read.
+        (at % page == 0).then(|| ["--code".to_owned(), code])
+    });
+    given.flatten().collect()
+}
+
+#[test]
+fn raw_traces_with_their_pages_give_libipts_instructions() {
+    let Some(folder) = folder("libxdc") else {
+        return;
+    };
+    for trace in json(&folder.join("reference.json"))["traces"]
+        .as_array()
+        .unwrap()
+    {
+        let Some(file) = trace["files"]["trace"].as_str() else {
+            continue;
+        };
+        let path = |key: &str| folder.join(trace["files"][key].as_str().unwrap());
+        let addresses = std::fs::read(path("page_addresses")).unwrap();
+        let code = pages(&addresses, path("page_bytes").to_str().unwrap(), 4096);
+        let raw = folder.join(file);
+        let mut args = vec!["--raw", raw.to_str().unwrap(), "--cpu", "6/94/3"];
+        args.extend(code.iter().map(String::as_str));
+        let found = digests(&args);
+        assert_eq!(found.len(), 1);
+        let expected = &trace["libipt_insn_decoder_cpu_6_94_resync"];
+        if expected["error_count"] == 0 {
+            compare(&found[0], expected, file);
+        } else {
+            // Pages are missing, and how a decoder finds its way again is its own affair.
+            let (most, least) = (expected, &trace["libipt_insn_decoder_cpu_6_94"]);
+            let count = |value: &Value| value["instructions"].as_u64().unwrap();
+            let found = count(&found[0]);
+            assert!(
+                (count(least)..=count(most)).contains(&found),
+                "{file}: {found}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_raw_trace_with_its_program_runs_the_instructions_that_its_own_test_expects() {
+    let Some(folder) = folder("dynamorio") else {
+        return;
+    };
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let code = format!("{}@0x400000", path("hello"));
+    let output = ptrail()
+        .args(["dump", "--instructions", "--cpu", "6/85/4"])
+        .args(["--raw", &path("pt.bin"), "--code", &code])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let found: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let reference = json(&folder.join("reference.json"));
+    let expected = reference["expected"]["ips"].as_array().unwrap();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|ip| ip.as_str().unwrap().strip_prefix("0x").unwrap())
+        .collect();
+    assert_eq!(found, expected);
+}
+
+/// The parts of a Griffin log: the packets in order, and the pages by address.
+fn unpack_griffin(trace: &Value, log: &[u8], into: &Path) -> (String, Vec<String>) {
+    let mut packets = Vec::new();
+    let mut code = Vec::new();
+    for item in trace["items"].as_array().unwrap() {
+        let number = |key: &str| item[key].as_u64().unwrap() as usize;
+        let data = || &log[number("data_offset")..][..number("data_bytes")];
+        match item["kind"].as_str().unwrap() {
+            "buffer" => packets.extend_from_slice(data()),
+            "xpage" => {
+                let base = item["base"].as_str().unwrap();
+                let file = into.join(base);
+                std::fs::write(&file, data()).unwrap();
+                code.push(format!("{}@{base}", file.display()));
+            }
+            _ => {}
+        }
+    }
+    let raw = into.join("trace.pt");
+    std::fs::write(&raw, packets).unwrap();
+    (raw.display().to_string(), code)
+}
+
+#[test]
+fn a_whole_process_has_libipts_instructions_and_its_modules_functions() {
+    let Some(folder) = folder("arcus") else {
+        return;
+    };
+    let reference = json(&folder.join("reference.json"));
+    let trace = &reference["traces"][0];
+    let log = gunzip(&folder.join(trace["log"].as_str().unwrap()));
+    let temporary = tempfile::tempdir().unwrap();
+    let (raw, mut code) = unpack_griffin(trace, &log, temporary.path());
+    let expected = &trace["streams"][0]["libipt_insn_decoder"];
+
+    let mut args = vec!["--raw", &raw];
+    args.extend(code.iter().flat_map(|code| ["--code", code]));
+    compare(&digests(&args)[0], expected, "pages");
+
+    // What is given last lies on top: the modules, for their names.
+    let modules = trace["modules"].as_array().unwrap().iter().map(|module| {
+        let file = folder.join(module["file"].as_str().unwrap());
+        let base = module["load_base"].as_str().unwrap();
+        format!("{}@{base}", file.display())
+    });
+    code.extend(modules);
+    let mut args = vec!["--raw", &raw];
+    args.extend(code.iter().flat_map(|code| ["--code", code]));
+    compare(&digests(&args)[0], expected, "modules");
+
+    let output = ptrail()
+        .args(["dump", "--spans"])
+        .args(args)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for function in [
+        "_start (ld-2.28.so)",
+        "main (program1)",
+        "__libc_start_main (libc-2.28.so)",
+        "printf (libc-2.28.so)",
+        "exit (libc-2.28.so)",
+    ] {
+        assert!(text.contains(function), "{function}: {text}");
+    }
+}
