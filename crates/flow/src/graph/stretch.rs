@@ -97,6 +97,9 @@ pub(crate) struct Stretches {
     replaced: usize,
     steps: Vec<Step>,
     pub(crate) pushes: Vec<NodeId>,
+    /// Steps and open calls of the stretch that is being put together.
+    joined: Vec<Step>,
+    open: Vec<NodeId>,
 }
 
 impl Stretches {
@@ -106,6 +109,8 @@ impl Stretches {
             replaced: 0,
             steps: Vec::new(),
             pushes: Vec::new(),
+            joined: Vec::new(),
+            open: Vec::new(),
         }
     }
 
@@ -118,7 +123,7 @@ impl Stretches {
     fn put(&mut self, stretch: Stretch) {
         if self.slots.is_empty() {
             self.slots = vec![Stretch::EMPTY; SLOTS_MIN];
-        } else if self.replaced > self.slots.len() / 4 && self.slots.len() < SLOTS_MAX {
+        } else if self.replaced > self.slots.len() / 8 && self.slots.len() < SLOTS_MAX {
             self.grow();
         }
         let slot = self.slot(stretch.key);
@@ -225,7 +230,11 @@ impl Graph<'_> {
             end: NodeId((key >> 32) as u32),
             ..Stretch::EMPTY
         };
-        let (mut steps, mut open) = (Vec::new(), Vec::new());
+        // Their memory is used again.
+        let mut steps = std::mem::take(&mut self.stretches.joined);
+        let mut open = std::mem::take(&mut self.stretches.open);
+        steps.clear();
+        open.clear();
         while left > 0 {
             let id = stretch.end;
             let node = self.read(id, edges);
@@ -301,6 +310,7 @@ impl Graph<'_> {
             });
         }
         stretch.pushes = Span::add(&mut self.stretches.pushes, &open);
+        (self.stretches.joined, self.stretches.open) = (steps, open);
         self.stretches.put(stretch);
         stretch
     }
