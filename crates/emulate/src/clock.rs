@@ -60,6 +60,7 @@ pub fn pt_config(settings: &Settings) -> PtConfig {
         tsc_ctc_n: TICKS_PER_CRYSTAL as u32,
         tsc_ctc_d: 1,
         max_non_turbo_ratio: BUS_RATIO,
+        ..PtConfig::default()
     }
 }
 

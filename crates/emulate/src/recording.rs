@@ -106,7 +106,7 @@ impl Recording {
         let now = self.clock.tsc();
         let behind = ip.offset(u64::from(instruction.len));
         match instruction.class {
-            Class::Plain | Class::Jump => {}
+            Class::Plain | Class::MovCr3 | Class::Jump => {}
             Class::Conditional => self.front.conditional(next != behind, now),
             Class::Call if instruction.target == behind => {}
             Class::Call => self.front.call(behind),

@@ -71,9 +71,13 @@ pub(crate) struct Engine<'a, 'd, S> {
     next_mode: Option<ExecMode>,
     in_psb: bool,
     position: Position,
+    /// Execution stands at `position`, unless the next word of the flow is a TIP.PGE: then tracing
+    /// was off all the time (errata BDM70, APL12).
+    unsure: bool,
     outcomes: Outcomes,
     returns: ReturnStack,
     compressed_returns: bool,
+    errata: Errata,
     /// A FUP that its TIP or TIP.PGD has not followed yet.
     interrupted: Option<Ip>,
     /// The packet before says what the next FUP is for: only to name an address.
@@ -100,9 +104,11 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
             next_mode: None,
             in_psb: false,
             position: Position::Off,
+            unsure: false,
             outcomes: Outcomes::new(),
             returns: ReturnStack::new(),
             compressed_returns: !context.config.no_return_compression,
+            errata: context.config.cpu.and_then(Errata::of).unwrap_or_default(),
             interrupted: None,
             fup_is_address: false,
             tsx_abort: false,
@@ -145,9 +151,15 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
             | Packet::Bep { ip: true }
             | Packet::Cfe { ip: true, .. }
             | Packet::Trig { ip: true, .. } => self.fup_is_address = true,
+            Packet::Pip { .. } if self.expects_mov_cr3() => {
+                self.guarded(lexed.offset, lexed.len, Self::walk_to_mov_cr3);
+            }
             Packet::TipPge(payload) => self.addressed(lexed, payload, Self::tip_pge),
             Packet::TipPgd(payload) => self.tip_pgd(lexed, payload),
-            Packet::Fup(payload) => self.addressed(lexed, payload, Self::fup),
+            Packet::Fup(payload) => {
+                self.make_sure();
+                self.addressed(lexed, payload, Self::fup);
+            }
             Packet::Ovf => self.overflow(lexed.offset),
             Packet::Tsc(_) | Packet::Mtc(_) if !self.context.config.cyc && !self.in_psb => {
                 self.anchor();
@@ -229,6 +241,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
 
     /// A TIP that `follow_through` is not made for.
     fn other_tip(&mut self, offset: TraceOffset, len: u32, payload: IpPayload) {
+        self.make_sure();
         self.settle(0);
         self.clock.eat_flow();
         let special =
@@ -260,9 +273,19 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         // A PSBEND also closes the status packets after an overflow; only a PSB's own starts here.
         if std::mem::take(&mut self.in_psb) {
             self.anchor();
-            if let Some(ip) = self.here() {
-                self.decoder.sink.begin(ip, self.instructions);
+            self.unsure = true;
+            if !self.errata.bdm70 {
+                self.make_sure();
             }
+        }
+    }
+
+    /// No TIP.PGE came: the path begins where execution stands.
+    fn make_sure(&mut self) {
+        if std::mem::take(&mut self.unsure)
+            && let Some(ip) = self.here()
+        {
+            self.decoder.sink.begin(ip, self.instructions);
         }
     }
 
@@ -335,7 +358,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
                 EdgeKind::Return
             }
             Class::Far(_) => EdgeKind::Far,
-            Class::Conditional | Class::Plain | Class::Jump | Class::Call => {
+            Class::Conditional | Class::Plain | Class::MovCr3 | Class::Jump | Class::Call => {
                 return Err(Stray::desync(format!(
                     "the trace has a branch target, but at {from:#x} the code has a conditional branch"
                 )));
@@ -351,6 +374,9 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
 
     fn tip_pge(&mut self, to: Ip) -> Walk<()> {
         self.fup_is_address = false;
+        if std::mem::take(&mut self.unsure) {
+            self.position = Position::Off;
+        }
         if let Some(ip) = self.here() {
             return Err(Stray::desync(format!(
                 "tracing was switched on at {to:#x} but was on at {ip:#x}"
@@ -365,6 +391,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
 
     /// Whatever was before, tracing is off behind this packet.
     fn tip_pgd(&mut self, lexed: &Lexed, payload: IpPayload) {
+        self.make_sure();
         let to = self.last_ip.update(payload);
         self.fup_is_address = false;
         if !self.is_lost()
@@ -409,8 +436,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
     /// Erratum SKD022: the instruction of a VM entry that switched tracing off by itself, although
     /// a FUP came first as if it had been interrupted.
     fn surplus_fup(&mut self, ip: Ip) -> Option<Instruction> {
-        let errata = self.context.config.cpu.and_then(Errata::of)?;
-        let instruction = errata.skd022.then(|| self.fetch(ip))?.ok()?;
+        let instruction = self.errata.skd022.then(|| self.fetch(ip))?.ok()?;
         (instruction.class == Class::Far(FarKind::Vm)).then_some(instruction)
     }
 
@@ -422,6 +448,10 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         let is_address = std::mem::take(&mut self.fup_is_address);
         if self.is_off() {
             return Ok(());
+        }
+        // Erratum BDM64: the last branch before an abort may have a wrong outcome.
+        if self.tsx_abort && self.errata.bdm64 && !self.reaches(ip) {
+            self.position = Position::At(ip);
         }
         self.walk_to(ip)?;
         // SDM, "Deferred TIPs": a FUP forces out all targets before it.
@@ -445,6 +475,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
     }
 
     fn overflow(&mut self, offset: TraceOffset) {
+        self.make_sure();
         let stray = Stray {
             cause: LossCause::Overflow,
             reason: "the CPU produced packets faster than memory took them".into(),
@@ -485,6 +516,15 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         }
         let ip = self.at()?;
         Ok(self.graph.node(ip))
+    }
+
+    /// Whether a PIP may belong to an instruction of the code that runs.
+    fn expects_mov_cr3(&self) -> bool {
+        !self.in_psb
+            && !self.unsure
+            && self.here().is_some()
+            && self.interrupted.is_none()
+            && self.outcomes.len() == 0
     }
 
     fn take_next_mode(&mut self) {
@@ -554,6 +594,10 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         self.settle(0);
         // The PSBEND is missing.
         self.psb_end();
+        if self.unsure && segment.next.is_some_and(|next| next.ip.is_none()) {
+            (self.unsure, self.position) = (false, Position::Off);
+        }
+        self.make_sure();
         let end = TraceOffset(segment.offset.0 + segment.bytes.len() as u64);
         if let Some(start) = segment.next {
             let met = match (self.here(), start.ip) {
@@ -562,6 +606,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
                 (Some(ip), None) => Err(Stray::desync(format!(
                     "tracing was on at {ip:#x}, but off at the next PSB"
                 ))),
+                (None, Some(_)) if self.errata.bdm70 => Ok(()),
                 (None, Some(ip)) => Err(Stray::desync(format!(
                     "tracing was off, but on at {ip:#x} at the next PSB"
                 ))),
@@ -603,6 +648,7 @@ impl<S: Sink> PacketSink for Engine<'_, '_, S> {
         if plain && self.outcomes.push(tnt, offset, len) {
             self.fup_is_address = false;
         } else {
+            self.make_sure();
             self.settle(0);
             self.guarded(offset, len, |engine| engine.wait(tnt, offset, len));
         }
@@ -655,6 +701,7 @@ impl<S: Sink> PacketSink for Engine<'_, '_, S> {
     }
 
     fn bad(&mut self, bad: BadPacket) {
+        self.make_sure();
         self.settle(0);
         let reason = if bad.truncated {
             "the data ends inside a packet"

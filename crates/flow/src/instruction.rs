@@ -1,6 +1,6 @@
 //! What an instruction does to the control flow.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 use ptrail_pt::{ExecMode, Ip};
 
 /// The part of an instruction that a trace decoder needs.
@@ -19,6 +19,9 @@ pub struct Instruction {
 pub enum Class {
     /// Goes on to the next instruction; nothing in the trace.
     Plain,
+    /// MOV to CR3: goes on to the next instruction; a PIP, or a TIP.PGD if the new address space is
+    /// not traced.
+    MovCr3,
     /// Conditional branch, LOOP, JRCXZ: a TNT bit.
     Conditional,
     /// Direct near jump; nothing in the trace.
@@ -94,6 +97,20 @@ impl Instruction {
     }
 }
 
+impl Instruction {
+    /// Whether it may have left the traced code for `to`, or for an address that the trace does not
+    /// tell; `next` is the address behind it.
+    pub(crate) fn leaves_for(&self, to: Option<Ip>, next: Ip) -> bool {
+        match self.class {
+            Class::Plain => to == Some(next),
+            // Without an address: the new address space is not traced.
+            Class::MovCr3 => to.is_none_or(|to| to == next),
+            Class::Jump | Class::Call => to == Some(self.target),
+            _ => true,
+        }
+    }
+}
+
 /// Reads instructions from the start of `bytes`, which stands at `ip`.
 pub(crate) fn decoder(bytes: &[u8], ip: Ip, mode: ExecMode) -> Decoder<'_> {
     Decoder::with_ip(bitness(mode), bytes, ip.0, DecoderOptions::NONE)
@@ -111,6 +128,11 @@ fn is_jmpabs(bytes: &[u8]) -> bool {
 fn classify(decoded: &iced_x86::Instruction) -> Class {
     use Mnemonic as M;
     match decoded.flow_control() {
+        FlowControl::Next
+            if decoded.mnemonic() == M::Mov && decoded.op0_register() == Register::CR3 =>
+        {
+            Class::MovCr3
+        }
         FlowControl::Next | FlowControl::XbeginXabortXend | FlowControl::Exception => Class::Plain,
         FlowControl::ConditionalBranch => Class::Conditional,
         FlowControl::UnconditionalBranch if decoded.is_jmp_short_or_near() => Class::Jump,
@@ -165,8 +187,23 @@ mod tests {
         assert_eq!(class(&[0xff, 0x28]), Class::Far(FarKind::Jump)); // jmp far [rax]
         assert_eq!(class(&[0xff, 0x18]), Class::Far(FarKind::Jump)); // call far [rax]
         assert_eq!(class(&[0x0f, 0x01, 0xc1]), Class::Far(FarKind::Vm)); // vmcall
+        assert_eq!(class(&[0x0f, 0x22, 0xd8]), Class::MovCr3); // mov cr3, rax
+        assert_eq!(class(&[0x0f, 0x20, 0xd8]), Class::Plain); // mov rax, cr3
         assert_eq!(class(&[0x0f, 0x0b]), Class::Plain); // ud2
         assert_eq!(class(&[0xc7, 0xf8, 0, 0, 0, 0]), Class::Plain); // xbegin
+    }
+
+    #[test]
+    fn jmpabs_is_an_instruction_in_64_bit_code_only() {
+        let bytes = [0xd5, 0x00, 0xa1, 0, 0x20, 0, 0, 0, 0, 0, 0];
+        let jmpabs = Instruction::decode(&bytes, Ip(0x1000), ExecMode::Bits64).unwrap();
+        assert_eq!((jmpabs.class, jmpabs.len), (Class::JumpIndirect, 11));
+        assert_eq!(
+            Instruction::decode(&bytes[..10], Ip(0), ExecMode::Bits64),
+            None
+        );
+        let aad = Instruction::decode(&bytes, Ip(0x1000), ExecMode::Bits32).unwrap();
+        assert_eq!((aad.class, aad.len), (Class::Plain, 2));
     }
 
     #[test]

@@ -131,6 +131,7 @@ impl AuxtraceInfo {
             tsc_ctc_n: self.tsc_ctc_n,
             tsc_ctc_d: self.tsc_ctc_d,
             max_non_turbo_ratio: self.max_non_turbo_ratio,
+            ..PtConfig::default()
         }
     }
 

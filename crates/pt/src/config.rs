@@ -1,5 +1,7 @@
 //! How a trace was made: the CPU and the settings of its trace unit that a decoder must know.
 
+use crate::Ip;
+
 /// CPU vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Vendor {
@@ -42,7 +44,19 @@ pub struct PtConfig {
     pub tsc_ctc_n: u32,
     /// TSC ticks per crystal clock, denominator: CPUID 0x15 EAX. 0 if unknown.
     pub tsc_ctc_d: u32,
+    /// The address ranges outside of which nothing was traced (IA32_RTIT_ADDRn_A and _B with
+    /// ADDRn_CFG = 1), first and last address each; all `None` without such filters.
+    pub filters: [Option<(Ip, Ip)>; 4],
     /// TSC ticks per bus clock (MSR_PLATFORM_INFO bits 15:8, the maximum non-turbo ratio).
     /// 0 if unknown.
     pub max_non_turbo_ratio: u8,
+}
+
+impl PtConfig {
+    /// Whether address filters keep code at `ip` out of the trace.
+    #[must_use]
+    pub fn filters_out(&self, ip: Ip) -> bool {
+        let mut ranges = self.filters.iter().flatten().peekable();
+        ranges.peek().is_some() && ranges.all(|&(first, last)| ip < first || last < ip)
+    }
 }

@@ -71,7 +71,8 @@ impl Errata {
                 apl11: true,
                 ..core
             },
-            (6, 0xc5 | 0xc6 | 0xcc) => Self {
+            // Arrow Lake, Panther Lake and Wildcat Lake; Nova Lake.
+            (6, 0xc5 | 0xc6 | 0xcc | 0xd5) | (0x12, 0x01 | 0x03) => Self {
                 apl11: true,
                 ..core
             },

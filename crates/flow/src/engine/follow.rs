@@ -162,7 +162,8 @@ impl<S: Sink> Engine<'_, '_, S> {
     /// Executes the code up to the instruction that left the traced code for `to`, if that is met
     /// without a word from the trace.
     pub(super) fn follow_out(&mut self, to: Option<Ip>) -> Option<(Ip, Ip, OffCause)> {
-        if self.outcomes.len() > 0 {
+        // Erratum SKL014 is not for here.
+        if self.outcomes.len() > 0 || (self.errata.skl014 && to.is_none()) {
             return None;
         }
         let id = self.node().ok()?;

@@ -74,7 +74,10 @@ impl<S: Sink> Engine<'_, '_, S> {
         if matches!(lexed.packet, Packet::TipPge(_)) {
             self.decoder.sink.on(ip, self.instructions);
         } else {
-            self.decoder.sink.begin(ip, self.instructions);
+            self.unsure = true;
+            if !(is_fup && resolves && self.errata.apl12) {
+                self.make_sure();
+            }
         }
         if is_fup {
             self.at_fup(ip, is_address || resolves);

@@ -73,7 +73,7 @@ impl<S: Sink> Engine<'_, '_, S> {
     fn advance(&mut self, ip: Ip, instruction: Instruction) -> bool {
         let next = ip.offset(u64::from(instruction.len));
         let to = match instruction.class {
-            Class::Plain => next,
+            Class::Plain | Class::MovCr3 => next,
             Class::Jump | Class::Call => instruction.target,
             _ => return false,
         };
@@ -220,8 +220,11 @@ impl<S: Sink> Engine<'_, '_, S> {
     fn leaves(&self, ip: Ip, instruction: Instruction, to: Option<Ip>) -> Walk<bool> {
         let next = ip.offset(u64::from(instruction.len));
         let stray = match instruction.class {
-            Class::Plain => return Ok(to == Some(next)),
-            Class::Jump | Class::Call => return Ok(to == Some(instruction.target)),
+            Class::Plain | Class::MovCr3 => return Ok(instruction.leaves_for(to, next)),
+            Class::Jump | Class::Call => {
+                return Ok(instruction.leaves_for(to, next)
+                    || (to.is_none() && self.is_filtered_jump(instruction)));
+            }
             _ if self.outcomes.len() > 0 => "branch outcomes are left over",
             Class::Conditional if to.is_some_and(|to| to != next && to != instruction.target) => {
                 "the branch does not go to where tracing was switched off"
@@ -229,5 +232,51 @@ impl<S: Sink> Engine<'_, '_, S> {
             _ => return Ok(true),
         };
         Err(Stray::desync(format!("{ip:#x}: {stray}")))
+    }
+
+    /// Erratum SKL014: a direct branch to where the address filters trace nothing, whose TIP.PGD
+    /// lacks the address.
+    pub(super) fn is_filtered_jump(&self, instruction: Instruction) -> bool {
+        self.errata.skl014 && self.context.config.filters_out(instruction.target)
+    }
+
+    /// Walks to behind the MOV CR3 that a PIP belongs to, if there is one before the next word of
+    /// the trace. (Other causes of a PIP have packets of their own behind it.)
+    pub(super) fn walk_to_mov_cr3(&mut self) -> Walk<()> {
+        let mut straight = Straight::new();
+        let mut ip = self.at()?;
+        while let Ok(instruction) = self.fetch(ip) {
+            straight.step(ip)?;
+            match instruction.class {
+                Class::MovCr3 => break,
+                Class::Plain => ip = ip.offset(u64::from(instruction.len)),
+                Class::Jump | Class::Call => ip = instruction.target,
+                _ => return Ok(()),
+            }
+        }
+        self.walk_to(ip)?;
+        let instruction = self.fetch(ip)?;
+        self.advance(ip, instruction);
+        Ok(())
+    }
+
+    /// Whether `target` is reached before the next word of the trace.
+    pub(super) fn reaches(&mut self, target: Ip) -> bool {
+        let mut straight = Straight::new();
+        let mut at = self.here();
+        while let Some(ip) = at {
+            if ip == target {
+                return true;
+            }
+            at = match self.fetch(ip) {
+                Ok(instruction) if straight.step(ip).is_ok() => match instruction.class {
+                    Class::Plain | Class::MovCr3 => Some(ip.offset(u64::from(instruction.len))),
+                    Class::Jump | Class::Call => Some(instruction.target),
+                    _ => None,
+                },
+                _ => None,
+            };
+        }
+        false
     }
 }

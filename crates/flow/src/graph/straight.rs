@@ -65,12 +65,9 @@ impl Graph<'_> {
         }
         let start = self.start(id);
         let mut straight = Straight::default();
-        let leaves = |next, instruction: &Instruction| match instruction.class {
-            Class::Plain => to == Some(next),
-            Class::Jump | Class::Call => to == Some(instruction.target),
-            _ => true,
-        };
-        let end = self.read_straight(start, &mut straight, edges, leaves);
+        let end = self.read_straight(start, &mut straight, edges, |next, instruction| {
+            instruction.leaves_for(to, next)
+        });
         let exit = end.and_then(|(last, instruction)| {
             let mut node = self.straight_node(start, &straight, Some(last));
             node.next = last.offset(u64::from(instruction.len));
@@ -138,7 +135,7 @@ impl Graph<'_> {
                 return Some((ip, instruction));
             }
             let kind = match instruction.class {
-                Class::Plain => {
+                Class::Plain | Class::MovCr3 => {
                     ip = next;
                     continue;
                 }

@@ -77,6 +77,8 @@ pub(crate) struct Decoded {
     /// Edges, begins, ons, offs and losses as text; all numbers hexadecimal.
     pub(crate) events: Vec<String>,
     pub(crate) losses: Vec<Loss>,
+    /// Instructions executed before each loss.
+    pub(crate) lost_after: Vec<usize>,
     /// Instruction count and time of each anchor.
     pub(crate) anchors: Vec<(u64, u64)>,
     pub(crate) ends: Vec<SegmentEnd>,
@@ -171,6 +173,8 @@ impl<const DETAIL: usize> Sink for Seen<DETAIL> {
     fn loss(&mut self, loss: Loss, broken: bool, instructions: u64) {
         assert!(broken && loss.begin <= loss.end && !loss.reason.is_empty());
         self.event(format!("loss {}", loss.cause.name()), instructions);
+        let count = self.count(instructions) as usize;
+        self.decoded.lost_after.push(count);
         self.decoded.losses.push(loss);
     }
 }

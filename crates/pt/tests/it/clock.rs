@@ -9,6 +9,7 @@ use ptrail_pt::{
 use crate::testdata;
 
 const CONFIG: PtConfig = PtConfig {
+    filters: [None; 4],
     cpu: None,
     tsc: true,
     mtc: true,
