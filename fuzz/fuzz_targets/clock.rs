@@ -26,6 +26,7 @@ fuzz_target!(|data: &[u8]| {
         tsc_ctc_n: word(4),
         tsc_ctc_d: if flag(3) { 2 } else { word(8) },
         max_non_turbo_ratio: byte(3),
+        filters: [None; 4],
     };
     let conversion = TimeConv {
         shift: u16::from(byte(12)),

@@ -291,6 +291,7 @@ mod tests {
             tsc_ctc_n: 168,
             tsc_ctc_d: 2,
             max_non_turbo_ratio: 21,
+            ..PtConfig::default()
         }
     }
 
