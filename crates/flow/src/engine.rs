@@ -273,7 +273,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         // A PSBEND also closes the status packets after an overflow; only a PSB's own starts here.
         if std::mem::take(&mut self.in_psb) {
             self.anchor();
-            self.unsure = true;
+            self.unsure = self.here().is_some();
             if !self.errata.bdm70 {
                 self.make_sure();
             }

@@ -1,8 +1,10 @@
 //! Far transfers, asynchronous events, packets that only name an address, transactions, modes.
 
-use ptrail_pt::{CpuId, Encoder, ExecMode, Ip, Packet, PsbPlus, PtConfig, Vendor};
+use ptrail_pt::{Encoder, ExecMode, Ip, Packet, PsbPlus, PtConfig};
 
-use crate::program::{check, decode, decode_with, hex, program, programs, psb, stop, stream, tnt};
+use crate::program::{
+    check, decode, decode_with, hex, intel, program, programs, psb, stop, stream, tnt,
+};
 
 #[test]
 fn a_system_call_switches_user_only_tracing_off() {
@@ -302,12 +304,7 @@ fn an_address_filter_ends_tracing_at_any_branch() {
 fn a_vm_entry_that_switches_tracing_off_has_executed_on_cpus_with_skd022() {
     let code = program(&[0x0f, 0x01, 0xc2, 0xf4]); // vmlaunch
     let bytes = stream(|e| stop(e, 0x1000));
-    let skylake = CpuId {
-        vendor: Vendor::Intel,
-        family: 6,
-        model: 0x5e,
-        stepping: 3,
-    };
+    let skylake = intel(0x5e);
     let config = PtConfig {
         cpu: Some(skylake),
         ..PtConfig::default()

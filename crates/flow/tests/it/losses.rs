@@ -1,8 +1,8 @@
 //! What is lost, where it is told, and where decoding goes on.
 
-use ptrail_pt::{Encoder, Ip, LossCause, Packet};
+use ptrail_pt::{Encoder, Ip, IpPayload, LossCause, Packet, PtConfig};
 
-use crate::program::{Decoded, decode, hex, program, psb, stop, stream, tnt};
+use crate::program::{Decoded, decode, decode_with, hex, intel, program, psb, stop, stream, tnt};
 
 /// 1000: nop, je 1004, nop, nop, jmp *rax, hlt.
 const CODE: [u8; 8] = [0x90, 0x74, 0x01, 0x90, 0x90, 0xff, 0xe0, 0xf4];
@@ -350,4 +350,53 @@ fn a_loss_lasts_from_the_last_time_before_to_the_first_behind() {
     // No moment of the loss is taken for one of the instructions around it.
     let anchors: Vec<_> = decoded.anchors.iter().map(|anchor| anchor.1).collect();
     assert_eq!(anchors, [1_000_000, 3_000_000, 4_000_000]);
+}
+
+#[test]
+fn an_address_in_a_psb_before_tracing_is_switched_on_is_none_on_cpus_with_bdm70() {
+    let mut e = Encoder::new();
+    psb(&mut e, 0x1000);
+    e.tip_pge(Ip(0x1004));
+    stop(&mut e, 0x1005);
+    // The segment before ends with tracing off.
+    let bytes = [stream(|e| stop(e, 0x1001)), e.take()].concat();
+    let decode = |cpu| {
+        let config = PtConfig {
+            cpu,
+            ..PtConfig::default()
+        };
+        decode_with(&program(&CODE), &config, &bytes)
+    };
+    let broadwell = decode(Some(intel(0x3d)));
+    assert_eq!(broadwell.losses, []);
+    assert_eq!(
+        broadwell.events,
+        [
+            "begin 1000",
+            "off-async 1001+0",
+            "on 1004",
+            "off-async 1005+0"
+        ]
+    );
+    assert_eq!(decode(None).losses.len(), 2);
+}
+
+#[test]
+fn a_psb_without_its_address_is_a_loss_on_cpus_with_bdm70_too() {
+    let mut e = Encoder::new();
+    e.put(&Packet::Psb);
+    e.put(&Packet::Fup(IpPayload::SUPPRESSED));
+    e.put(&Packet::PsbEnd);
+    e.tip_pge(Ip(0x1004));
+    stop(&mut e, 0x1005);
+    let config = PtConfig {
+        cpu: Some(intel(0x3d)),
+        ..PtConfig::default()
+    };
+    let decoded = decode_with(&program(&CODE), &config, &e.take());
+    assert_eq!(only_loss(&decoded), (LossCause::Desync, 1, None));
+    assert_eq!(
+        decoded.events,
+        ["loss desync", "on 1004", "off-async 1005+0"]
+    );
 }

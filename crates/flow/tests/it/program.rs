@@ -4,9 +4,21 @@ use std::collections::HashSet;
 
 use ptrail_flow::{Context, Decoder, Detail, Edge, EdgeKind, OffCause, SegmentEnd, Sink, cut};
 use ptrail_image::{Timeline, TimelineBuilder};
-use ptrail_pt::{Encoder, ExecMode, Ip, Loss, PerfTime, PsbPlus, PtConfig, Time, TraceOffset, Tsc};
+use ptrail_pt::{
+    CpuId, Encoder, ExecMode, Ip, Loss, PerfTime, PsbPlus, PtConfig, Time, TraceOffset, Tsc, Vendor,
+};
 
 pub(crate) const PID: u32 = 7;
+
+/// A CPU of family 6.
+pub(crate) fn intel(model: u8) -> CpuId {
+    CpuId {
+        vendor: Vendor::Intel,
+        family: 6,
+        model,
+        stepping: 3,
+    }
+}
 
 /// Code at 0x1000.
 pub(crate) fn program(bytes: &[u8]) -> Timeline {

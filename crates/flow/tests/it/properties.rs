@@ -5,7 +5,7 @@ use ptrail_image::Timeline;
 use ptrail_pt::{Encoder, ExecMode, Ip, IpPayload, Packet, PtConfig, Tnt};
 
 use crate::model::{Block, End, Habits, Program, run};
-use crate::program::{Decoded, decode_with, hex, program, psb};
+use crate::program::{Decoded, decode_with, hex, intel, program, psb};
 
 fn block() -> impl Strategy<Value = Block> {
     let end = prop_oneof![
@@ -119,6 +119,7 @@ fn packet() -> impl Strategy<Value = Packet> {
         1 => Just(Packet::Psb),
         1 => Just(Packet::PsbEnd),
         1 => Just(Packet::Ovf),
+        1 => any::<bool>().prop_map(|non_root| Packet::Pip { cr3: 0x5000, non_root }),
         1 => any::<bool>().prop_map(|ip| Packet::Bep { ip }),
         1 => any::<u64>().prop_map(Packet::Tsc),
         1 => any::<u8>().prop_map(Packet::Mtc),
@@ -126,10 +127,24 @@ fn packet() -> impl Strategy<Value = Packet> {
     ]
 }
 
+/// A CPU with errata, or none, and a setting of its trace unit.
+fn any_config() -> impl Strategy<Value = PtConfig> {
+    // Broadwell, Skylake, a server, a hybrid, Goldmont.
+    let model = prop::option::of(prop::sample::select(vec![0x3d, 0x5e, 0x55, 0x97, 0x5c]));
+    let filter = prop::option::weighted(0.2, Just((Ip(0x1000), Ip(0x1010))));
+    (model, any::<bool>(), any::<bool>(), filter).prop_map(|(model, cyc, whole, filter)| PtConfig {
+        cpu: model.map(intel),
+        cyc,
+        no_return_compression: whole,
+        filters: [filter, None, None, None],
+        ..PtConfig::default()
+    })
+}
+
 /// Branches of all kinds, some of which overlap.
 const KNOT: [u8; 32] = [
     0x90, 0x74, 0xfd, 0xe8, 0x08, 0, 0, 0, 0xff, 0xe0, 0xff, 0xd3, 0xeb, 0xf2, 0x0f, 0x05, //
-    0xc3, 0xe2, 0xf0, 0xe3, 0x04, 0xeb, 0xfe, 0xcb, 0x40, 0xe8, 0, 0, 0, 0, 0x75, 0xe4,
+    0xc3, 0xe2, 0xf0, 0x0f, 0x22, 0xd8, 0x90, 0xcb, 0x40, 0xe8, 0, 0, 0, 0, 0x75, 0xe4,
 ];
 
 proptest! {
@@ -180,18 +195,25 @@ proptest! {
     }
 
     #[test]
-    fn random_packets_are_survived(packets in prop::collection::vec(packet(), 0..200)) {
+    fn random_packets_are_survived(
+        packets in prop::collection::vec(packet(), 0..200),
+        config in any_config(),
+    ) {
         let mut encoder = Encoder::new();
         psb(&mut encoder, 0x1000);
         packets.iter().for_each(|packet| encoder.put(packet));
-        survive(&program(&KNOT), 32, &PtConfig::default(), &encoder.take());
+        survive(&program(&KNOT), 32, &config, &encoder.take());
     }
 
     #[test]
-    fn random_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..500), start in 0x1000..0x1020u64) {
+    fn random_bytes_are_survived(
+        bytes in prop::collection::vec(any::<u8>(), 0..500),
+        start in 0x1000..0x1020u64,
+        config in any_config(),
+    ) {
         let mut encoder = Encoder::new();
         psb(&mut encoder, start);
         let bytes = [encoder.take(), bytes].concat();
-        survive(&program(&KNOT), 32, &PtConfig::default(), &bytes);
+        survive(&program(&KNOT), 32, &config, &bytes);
     }
 }
