@@ -23,6 +23,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(RunArgs),
     Decode(DecodeArgs),
+    Info(InfoArgs),
     Dump(DumpArgs),
 }
 
@@ -105,6 +106,17 @@ pub(crate) struct DecodeArgs {
     pub(crate) quiet: bool,
 
     /// Print the summary as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what a capture holds: how it was recorded, threads, code and where it is, what is missing.
+#[derive(Parser)]
+pub(crate) struct InfoArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -5,6 +5,7 @@
 mod args;
 mod decode;
 mod dump;
+mod info;
 mod input;
 mod progress;
 mod report;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => run::run(args),
         Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
+        Command::Info(args) => info::info(&args).map(|()| ExitCode::SUCCESS),
         Command::Dump(args) => dump::dump(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

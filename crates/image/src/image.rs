@@ -313,6 +313,11 @@ impl Image {
         if self.given {
             return self.open_at(Path::new(&self.path), None);
         }
+        if is_kernel(&self.path) {
+            return Err(ImageError::Kernel {
+                path: self.path.clone(),
+            });
+        }
         if !is_file_name(&self.path) {
             return Err(no_file());
         }
@@ -398,6 +403,12 @@ fn layout_of(elf: &Elf<'_>) -> Layout {
         segments: elf.segments(),
         build_id: elf.build_id().map(<[u8]>::to_vec),
     }
+}
+
+/// The kernel and its modules. A module's file is no copy of its code: the kernel changes it as it
+/// loads it.
+pub(crate) fn is_kernel(path: &str) -> bool {
+    path.starts_with("[kernel") || path.starts_with("[guest.kernel") || path.ends_with(".ko")
 }
 
 /// Whether a mapping's name can be a file: an absolute path, but no anonymous or special memory,

@@ -65,4 +65,4 @@ pub use error::{ImageError, NoCode};
 pub use function::{Function, FunctionHit, FunctionId, FunctionKind};
 pub use image::Image;
 pub use search::Search;
-pub use timeline::{AddressSpace, Timeline, VersionId};
+pub use timeline::{AddressSpace, KERNEL, Timeline, VersionId};

@@ -32,7 +32,10 @@ pub(crate) struct Version {
 /// Identifies the content of an address space: equal ids mean equal code at all addresses, in
 /// whatever process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VersionId(pub u32);
+pub struct VersionId(pub u64);
+
+/// The "process" whose mappings are the kernel's: they lie in the upper half of every space.
+pub const KERNEL: u32 = u32::MAX;
 
 impl Timeline {
     pub(crate) fn new(
@@ -55,17 +58,25 @@ impl Timeline {
     /// no harm. An unknown process has an empty space. O(log versions).
     #[must_use]
     pub fn space(&self, pid: u32, time: PerfTime) -> AddressSpace<'_> {
+        let (root, until) = self.version(pid, time);
+        let (kernel, kernel_until) = self.version(KERNEL, time);
+        AddressSpace {
+            timeline: self,
+            root,
+            kernel,
+            until: until.into_iter().chain(kernel_until).min(),
+        }
+    }
+
+    fn version(&self, pid: u32, time: PerfTime) -> (Root, Option<PerfTime>) {
         let versions = self.processes.get(&pid).map_or(&[][..], Vec::as_slice);
         let later = versions
             .partition_point(|version| version.begin <= time)
             .max(1);
-        AddressSpace {
-            timeline: self,
-            root: versions
-                .get(later - 1)
-                .map_or(Root::EMPTY, |version| version.root),
-            until: versions.get(later).map(|version| version.begin),
-        }
+        let root = versions
+            .get(later - 1)
+            .map_or(Root::EMPTY, |version| version.root);
+        (root, versions.get(later).map(|version| version.begin))
     }
 
     /// All files and captured pieces that code was mapped from, by number. Asking an image for its
@@ -100,6 +111,7 @@ impl Timeline {
 pub struct AddressSpace<'t> {
     timeline: &'t Timeline,
     root: Root,
+    kernel: Root,
     until: Option<PerfTime>,
 }
 
@@ -107,7 +119,7 @@ impl<'t> AddressSpace<'t> {
     /// Cache key for what is derived from the bytes of this space.
     #[must_use]
     pub fn version(&self) -> VersionId {
-        VersionId(self.root.number())
+        VersionId(u64::from(self.kernel.number()) << 32 | u64::from(self.root.number()))
     }
 
     /// When the next version begins; `None` for the last one.
@@ -184,7 +196,10 @@ impl<'t> AddressSpace<'t> {
 
     fn region(&self, ip: Ip) -> Option<&'t Region> {
         let find = |root| self.timeline.regions.find(root, ip.0);
-        find(self.timeline.everywhere).or_else(|| find(self.root))
+        let is_kernel = ip.0 >> 63 == 1;
+        find(self.timeline.everywhere)
+            .or_else(|| find(self.root))
+            .or_else(|| find(self.kernel).filter(|_| is_kernel))
     }
 
     fn image_of(&self, region: &Region) -> &'t Image {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ptrail_image::{ImageError, Mapping, Search, Timeline, TimelineBuilder};
+use ptrail_image::{ImageError, KERNEL, Mapping, Search, Timeline, TimelineBuilder};
 use ptrail_perfdata::{Capture, Record};
 use ptrail_pt::PerfTime;
 
@@ -35,8 +35,11 @@ pub struct GivenCode {
     pub address: u64,
 }
 
-/// Builds the address spaces.
-pub(crate) fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timeline, ImageError> {
+/// Builds the address spaces of a capture.
+///
+/// # Errors
+/// Code that the user gave can't be read.
+pub fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timeline, ImageError> {
     let mut builder = TimelineBuilder::new();
     builder.search(options.search.clone());
     for GivenCode {
@@ -48,7 +51,8 @@ pub(crate) fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timel
         builder.everywhere(path, part.clone(), *address)?;
     }
     for entry in &capture.sideband {
-        let (pid, time) = (entry.pid.unwrap_or(0), PerfTime(entry.time.unwrap_or(0)));
+        let time = PerfTime(entry.time.unwrap_or(0));
+        let pid = entry.pid.unwrap_or(KERNEL);
         match &entry.record {
             Record::Mmap2 {
                 address,

@@ -22,7 +22,7 @@ mod time;
 
 pub use ptrail_image::Search;
 
-pub use code::{CodeOptions, GivenCode};
+pub use code::{CodeOptions, GivenCode, timeline};
 pub use session::{Error, Progress, Session};
 pub use statistics::{SlowCall, Statistics};
 pub use streams::{Part, Stream};

@@ -9,6 +9,7 @@ mod corpus;
 mod endings;
 mod everyday;
 mod foreign;
+mod info;
 mod options;
 mod packets;
 mod perf;
