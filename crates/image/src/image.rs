@@ -13,6 +13,7 @@ use crate::elf::{Elf, Segment};
 use crate::error::ImageError;
 use crate::file::{hex, map_file};
 use crate::function::{Function, FunctionKind};
+use crate::lines::Lines;
 use crate::name::Names;
 use crate::regions::Region;
 use crate::search::{Fetched, Search, known_build_id};
@@ -247,6 +248,20 @@ impl Image {
 
     pub(crate) fn table(&self) -> Option<&FunctionTable> {
         Some(&self.symbols()?.table)
+    }
+
+    /// Its debug information for source lines, from the file itself or its separate debug file;
+    /// `None` if there is none. Opens it anew each time: keep it.
+    #[must_use]
+    pub fn lines(&self) -> Option<Lines> {
+        let content = self.content().ok()?;
+        let Bytes::Mapped { path, .. } = &content.bytes else {
+            return None;
+        };
+        match &self.symbols()?.debug {
+            Some(DebugFile::Mapped { path: debug, .. }) => Lines::open(debug),
+            _ => Lines::open(path),
+        }
     }
 
     pub(crate) fn function(&self, number: u32) -> Option<Function<'_>> {

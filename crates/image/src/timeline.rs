@@ -187,6 +187,14 @@ impl<'t> AddressSpace<'t> {
         })
     }
 
+    /// The address that the linker gave to `ip`, in the image with this number.
+    #[must_use]
+    pub fn link_address(&self, ip: Ip) -> Option<(u32, u64)> {
+        let region = self.region(ip)?;
+        let address = self.image_of(region).link_address(offset_of(region, ip))?;
+        Some((region.image, address))
+    }
+
     /// The image mapped at `ip`, with its number.
     #[must_use]
     pub fn image(&self, ip: Ip) -> Option<(u32, &'t Image)> {
