@@ -156,6 +156,10 @@ pub(crate) struct DumpArgs {
     #[arg(long, requires = "instructions")]
     pub(crate) digest: bool,
 
+    /// With --instructions: also function, module, inlined functions, source file and line
+    #[arg(long, requires = "instructions", conflicts_with = "digest")]
+    pub(crate) lines: bool,
+
     /// Print JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,
