@@ -349,6 +349,7 @@ fn status(image: &Image) -> String {
         (Err(reason), _) => format!("NOT USABLE: {reason}"),
         (Ok(()), Some(path)) if path.as_os_str() == image.path() => "found".to_owned(),
         (Ok(()), Some(path)) => format!("found as {}", path.display()),
+        (Ok(()), None) if image.is_perf_map() => "names of code".to_owned(),
         (Ok(()), None) if image.is_captured() => "in the capture".to_owned(),
         (Ok(()), None) => "this machine's".to_owned(),
     }

@@ -9,12 +9,15 @@ use std::sync::{Arc, OnceLock};
 use memmap2::Mmap;
 
 use crate::debug_file::{self, DebugFile};
+use crate::demangle::{bound, demangle};
 use crate::elf::{Elf, Segment};
 use crate::error::ImageError;
 use crate::file::{hex, map_file};
 use crate::function::{Function, FunctionKind};
+use crate::layout::Range as Named;
 use crate::lines::Lines;
 use crate::name::Names;
+use crate::perf_map::PerfMap;
 use crate::regions::Region;
 use crate::search::{Fetched, Search, known_build_id};
 use crate::table::FunctionTable;
@@ -30,6 +33,8 @@ pub struct Image {
     captured: Option<Vec<u8>>,
     /// The user says that this is the code: it need not be an ELF file.
     given: bool,
+    /// Names for JIT code instead of code.
+    names: Option<PerfMap>,
     search: Arc<Search>,
     content: OnceLock<Result<Content, Arc<ImageError>>>,
     symbols: OnceLock<Symbols>,
@@ -80,13 +85,27 @@ impl Image {
         }
     }
 
+    pub(crate) fn perf_map(path: String, text: &[u8]) -> Self {
+        let content = OnceLock::new();
+        let _ = content.set(Ok(Content {
+            bytes: Bytes::Captured,
+            layout: None,
+        }));
+        Self {
+            names: Some(PerfMap::read(text)),
+            module: JIT.to_owned(),
+            content,
+            ..Self::empty(path)
+        }
+    }
+
     pub(crate) fn captured(name: String, bytes: Vec<u8>) -> Self {
         let content = OnceLock::new();
         let layout = Elf::parse(&bytes).ok().map(|elf| layout_of(&elf));
         let module = if layout.is_some() {
             module_name(&name)
         } else {
-            "[jit]"
+            JIT
         }
         .to_owned();
         // A new cell is empty, so there is nothing to be refused.
@@ -109,6 +128,7 @@ impl Image {
             recorded_build_id: None,
             captured: None,
             given: false,
+            names: None,
             search: Arc::default(),
             content: OnceLock::new(),
             symbols: OnceLock::new(),
@@ -135,6 +155,12 @@ impl Image {
     #[must_use]
     pub fn is_captured(&self) -> bool {
         self.captured.is_some()
+    }
+
+    /// Whether this is no code, but a perf map with names for code.
+    #[must_use]
+    pub fn is_perf_map(&self) -> bool {
+        self.names.is_some()
     }
 
     /// The build-id as recorded, else the file's own.
@@ -264,7 +290,31 @@ impl Image {
         }
     }
 
+    /// What a perf map has at an address of the process.
+    pub(crate) fn named(&self, address: u64) -> Option<Named> {
+        self.names.as_ref()?.find(address)
+    }
+
+    /// Whether it is code that has no name of its own, so that a perf map may have one.
+    pub(crate) fn is_nameless(&self) -> bool {
+        let placeholder = self.path.is_empty() || self.path.starts_with(['/', '[']);
+        match &self.captured {
+            Some(_) => placeholder && self.module == JIT,
+            None => !is_file_name(&self.path),
+        }
+    }
+
     pub(crate) fn function(&self, number: u32) -> Option<Function<'_>> {
+        if let Some(names) = &self.names {
+            let raw = names.name(number)?;
+            let readable = demangle(raw);
+            return Some(Function {
+                mangled: readable.as_ref().map(|_| bound(Cow::Borrowed(raw))),
+                name: readable.map_or_else(|| bound(Cow::Borrowed(raw)), Cow::Owned),
+                module: &self.module,
+                kind: FunctionKind::Jit,
+            });
+        }
         let content = self.content().ok()?;
         let symbols = self.symbols()?;
         let names = Names {
@@ -273,7 +323,7 @@ impl Image {
         };
         let (name, mangled, kind) = symbols.table.describe(number, names)?;
         let name = if kind == FunctionKind::Jit {
-            crate::demangle::bound(Cow::Borrowed(&self.path))
+            bound(Cow::Borrowed(&self.path))
         } else {
             name
         };
@@ -409,6 +459,9 @@ impl Image {
         })
     }
 }
+
+/// The module of code that is in no file.
+const JIT: &str = "[jit]";
 
 /// How the kernel calls the mapping of its code in each process.
 const VDSO: &str = "[vdso]";

@@ -53,6 +53,7 @@ mod image;
 mod layout;
 mod lines;
 mod name;
+mod perf_map;
 mod plt;
 mod regions;
 mod search;

@@ -20,6 +20,8 @@ pub struct Timeline {
     images: Vec<Image>,
     /// What lies in every space and beats all else.
     everywhere: Root,
+    /// The number of the perf map of each process.
+    perf_maps: HashMap<u32, u32>,
     processes: HashMap<u32, Vec<Version>>,
 }
 
@@ -42,12 +44,14 @@ impl Timeline {
         regions: Regions,
         images: Vec<Image>,
         everywhere: Root,
+        perf_maps: HashMap<u32, u32>,
         processes: HashMap<u32, Vec<Version>>,
     ) -> Self {
         Self {
             regions,
             images,
             everywhere,
+            perf_maps,
             processes,
         }
     }
@@ -64,6 +68,7 @@ impl Timeline {
             timeline: self,
             root,
             kernel,
+            perf_map: self.perf_maps.get(&pid).copied(),
             until: until.into_iter().chain(kernel_until).min(),
         }
     }
@@ -112,6 +117,7 @@ pub struct AddressSpace<'t> {
     timeline: &'t Timeline,
     root: Root,
     kernel: Root,
+    perf_map: Option<u32>,
     until: Option<PerfTime>,
 }
 
@@ -175,6 +181,9 @@ impl<'t> AddressSpace<'t> {
     pub fn function(&self, ip: Ip) -> Option<FunctionHit> {
         let region = self.region(ip)?;
         let image = self.image_of(region);
+        if let Some(hit) = self.named(image, ip) {
+            return Some(hit);
+        }
         let address = image.link_address(offset_of(region, ip))?;
         let table = image.table()?;
         let (range, function) = table.find(address)?;
@@ -184,6 +193,18 @@ impl<'t> AddressSpace<'t> {
             entry: here(function.entry),
             start: here(range.start),
             end: here(range.end),
+        })
+    }
+
+    /// What the process's perf map says, for code that has no name of its own.
+    fn named(&self, image: &Image, ip: Ip) -> Option<FunctionHit> {
+        let number = self.perf_map.filter(|_| image.is_nameless())?;
+        let range = self.timeline.image(number)?.named(ip.0)?;
+        Some(FunctionHit {
+            id: FunctionId::new(number, range.function),
+            entry: Ip(range.start),
+            start: Ip(range.start),
+            end: Ip(range.end),
         })
     }
 

@@ -10,6 +10,7 @@ mod endings;
 mod everyday;
 mod foreign;
 mod info;
+mod jit;
 mod options;
 mod packets;
 mod perf;
