@@ -24,6 +24,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Decode(DecodeArgs),
     Info(InfoArgs),
+    Pack(PackArgs),
     Dump(DumpArgs),
 }
 
@@ -119,6 +120,19 @@ pub(crate) struct InfoArgs {
     /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Put a capture and the programs, libraries and debug files that decoding it needs into one archive.
+///
+/// `ptrail decode`, `info` and `dump` take the archive like a capture, on any machine.
+#[derive(Parser)]
+pub(crate) struct PackArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// Write the archive (a tar file) to FILE [default: INPUT.tar]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Print what a capture holds, one line an item.

@@ -16,12 +16,12 @@ use crate::args::InfoArgs;
 use crate::report::{duration, plural};
 
 pub(crate) fn info(args: &InfoArgs) -> Result<()> {
-    let capture = args.input.open()?;
-    let timeline = timeline(&capture, &args.input.code())?;
+    let input = args.input.open()?;
+    let timeline = timeline(&input.capture, &input.code)?;
     let info = Info {
-        capture: &capture,
+        capture: &input.capture,
         timeline: &timeline,
-        processes: processes(&capture),
+        processes: processes(&input.capture),
     };
     let text = match args.json {
         true => format!("{}\n", info.json()),

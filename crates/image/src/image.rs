@@ -276,6 +276,25 @@ impl Image {
         Some(&self.symbols()?.table)
     }
 
+    /// Its separate debug file, if there is one: the name that it has by build-id (`ab/cdef….debug`)
+    /// and where it was found.
+    #[must_use]
+    pub fn debug_file(&self) -> Option<(PathBuf, &Path)> {
+        let DebugFile::Mapped { path, .. } = self.symbols()?.debug.as_ref()? else {
+            return None;
+        };
+        let (first, rest) = self
+            .content()
+            .ok()?
+            .layout
+            .as_ref()?
+            .build_id
+            .as_deref()?
+            .split_first()?;
+        let name = format!("{}/{}.debug", hex(&[*first]), hex(rest));
+        Some((name.into(), path))
+    }
+
     /// Its debug information for source lines, from the file itself or its separate debug file;
     /// `None` if there is none. Opens it anew each time: keep it.
     #[must_use]

@@ -23,7 +23,7 @@ pub(crate) struct Trace {
 pub(crate) enum Kind {
     Pages(Box<Pages>),
     /// Lives as long as the program.
-    PerfData(Session<'static>, &'static Capture),
+    PerfData(Box<Session<'static>>, &'static Capture),
 }
 
 /// A trace of one process with the memory pages it ran on.
@@ -41,7 +41,7 @@ impl Trace {
             Kind::Pages(Box::new(Pages::open(path)?))
         } else {
             let capture: &'static Capture = Box::leak(Box::new(Capture::open(path)?));
-            Kind::PerfData(Session::new(capture)?, capture)
+            Kind::PerfData(Box::new(Session::new(capture)?), capture)
         };
         Ok(Self {
             name: name.to_string_lossy().into_owned(),

@@ -35,8 +35,8 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
 
 /// What needs the code that the packets ran through.
 fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
-    let capture = args.input.open()?;
-    let session = Session::with(&capture, &args.input.code())?;
+    let input = args.input.open()?;
+    let session = Session::with(&input.capture, &input.code)?;
     if args.spans {
         let mut lines = SpanLines {
             out,
