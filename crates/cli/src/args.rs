@@ -23,6 +23,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(RunArgs),
     Decode(DecodeArgs),
+    Info(InfoArgs),
+    Pack(PackArgs),
     Dump(DumpArgs),
 }
 
@@ -109,6 +111,30 @@ pub(crate) struct DecodeArgs {
     pub(crate) json: bool,
 }
 
+/// Say what a capture holds: how it was recorded, threads, code and where it is, what is missing.
+#[derive(Parser)]
+pub(crate) struct InfoArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Put a capture and the programs, libraries and debug files that decoding it needs into one archive.
+///
+/// `ptrail decode`, `info` and `dump` take the archive like a capture, on any machine.
+#[derive(Parser)]
+pub(crate) struct PackArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+
+    /// Write the archive (a tar file) to FILE [default: INPUT.tar]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
 /// Print what a capture holds, one line an item.
 #[derive(Parser)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
@@ -143,6 +169,10 @@ pub(crate) struct DumpArgs {
     /// With --instructions: only name, instruction count and FNV-1a 64 digest of each stream
     #[arg(long, requires = "instructions")]
     pub(crate) digest: bool,
+
+    /// With --instructions: also function, module, inlined functions, source file and line
+    #[arg(long, requires = "instructions", conflicts_with = "digest")]
+    pub(crate) lines: bool,
 
     /// Print JSON, one object a line
     #[arg(long)]

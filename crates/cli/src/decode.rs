@@ -26,11 +26,11 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
         args.outputs.clone()
     };
     let formats = formats(&outputs)?;
-    let capture = args.input.open()?;
-    let summary = write(&capture, &args.input.code(), &formats, args.quiet)?;
+    let input = args.input.open()?;
+    let summary = write(&input.capture, &input.code, &formats, args.quiet)?;
     let report = report::Report {
         summary: &summary,
-        extra: capture.extra.as_ref(),
+        extra: input.capture.extra.as_ref(),
         outputs: &outputs,
     };
     let text = if args.json {

@@ -9,10 +9,13 @@ use ptrail_perfdata::Capture;
 use ptrail_pipeline::{CodeOptions, GivenCode, Search};
 use ptrail_pt::{CpuId, Vendor};
 
+use crate::pack::Unpacked;
+
 /// Options that say what to decode.
 #[derive(Args)]
 pub(crate) struct InputArgs {
-    /// The capture: a perf.data, or an LLDB trace bundle (its trace.json or the folder)
+    /// The capture: a perf.data, what `ptrail pack` wrote, or an LLDB trace bundle (its trace.json or
+    /// the folder)
     #[arg(value_name = "INPUT", required_unless_present = "raw")]
     pub(crate) input: Option<PathBuf>,
 
@@ -45,20 +48,42 @@ pub(crate) struct InputArgs {
     cpu: Option<CpuId>,
 }
 
+/// What there is to decode.
+pub(crate) struct Input {
+    pub(crate) capture: Capture,
+    /// What the user knows about the code.
+    pub(crate) code: CodeOptions,
+    /// If the capture came packed: its files, until the end.
+    _unpacked: Option<Unpacked>,
+}
+
 impl InputArgs {
     /// Opens the capture.
-    pub(crate) fn open(&self) -> Result<Capture> {
+    pub(crate) fn open(&self) -> Result<Input> {
+        let mut code = self.code();
+        let mut unpacked = None;
         let mut capture = match (&self.raw, &self.input) {
             (Some(raw), _) => Capture::open_raw(raw)?,
-            (None, Some(input)) => Capture::open(input)?,
+            (None, Some(input)) => match Unpacked::open(input)? {
+                Some(files) => {
+                    let capture = Capture::open(&files.capture())?;
+                    code.search.sysroot.get_or_insert_with(|| files.root());
+                    unpacked = Some(files);
+                    capture
+                }
+                None => Capture::open(input)?,
+            },
             (None, None) => bail!("no input; give a capture, or --raw FILE"),
         };
         capture.pt_config.cpu = self.cpu.or(capture.pt_config.cpu);
-        Ok(capture)
+        Ok(Input {
+            capture,
+            code,
+            _unpacked: unpacked,
+        })
     }
 
-    /// What the user knows about the code.
-    pub(crate) fn code(&self) -> CodeOptions {
+    fn code(&self) -> CodeOptions {
         CodeOptions {
             given: self.code.clone(),
             search: Search {

@@ -5,7 +5,9 @@
 mod args;
 mod decode;
 mod dump;
+mod info;
 mod input;
+mod pack;
 mod progress;
 mod report;
 mod run;
@@ -21,6 +23,8 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => run::run(args),
         Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
+        Command::Info(args) => info::info(&args).map(|()| ExitCode::SUCCESS),
+        Command::Pack(args) => pack::pack(&args).map(|()| ExitCode::SUCCESS),
         Command::Dump(args) => dump::dump(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

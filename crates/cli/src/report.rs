@@ -169,7 +169,7 @@ fn in_module(module: &str) -> String {
     }
 }
 
-fn plural(count: u64, what: &str) -> String {
+pub(crate) fn plural(count: u64, what: &str) -> String {
     format!(
         "{} {what}{}",
         HumanCount(count),

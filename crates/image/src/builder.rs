@@ -60,6 +60,7 @@ enum Event {
 pub struct TimelineBuilder {
     events: Vec<(PerfTime, u32, Event)>,
     given: Vec<(Image, Vec<Region>)>,
+    perf_maps: Vec<(u32, Image)>,
     search: Arc<Search>,
 }
 
@@ -76,6 +77,7 @@ impl TimelineBuilder {
         Self {
             events: Vec::new(),
             given: Vec::new(),
+            perf_maps: Vec::new(),
             search: Arc::new(Search::of_this_machine()),
         }
     }
@@ -88,6 +90,12 @@ impl TimelineBuilder {
     /// An executable mapping was made; it replaces what it overlaps, from `time` on.
     pub fn map(&mut self, pid: u32, time: PerfTime, mapping: Mapping) {
         self.events.push((time, pid, Event::Map(mapping)));
+    }
+
+    /// The content of a perf map (`/tmp/perf-PID.map`): names for code of the process that has none.
+    pub fn perf_map(&mut self, pid: u32, path: &str, text: &[u8]) {
+        self.perf_maps
+            .push((pid, Image::perf_map(path.to_owned(), text)));
     }
 
     /// A whole ELF file was loaded with its lowest segment at `address`. Only its headers tell what
@@ -193,10 +201,17 @@ impl TimelineBuilder {
         for (time, pid, event) in self.events {
             replay.apply(pid, time, event);
         }
+        let mut images = replay.images.images;
+        let mut perf_maps = HashMap::new();
+        for (pid, map) in self.perf_maps {
+            perf_maps.insert(pid, images.len() as u32);
+            images.push(map);
+        }
         Timeline::new(
             replay.regions,
-            replay.images.images,
+            images,
             everywhere,
+            perf_maps,
             replay.processes,
         )
     }

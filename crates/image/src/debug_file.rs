@@ -21,7 +21,10 @@ use crate::search::{Fetched, Search};
 
 /// A debug file.
 pub(crate) enum DebugFile {
-    Mapped(Mmap),
+    Mapped {
+        map: Mmap,
+        path: PathBuf,
+    },
     /// Unpacked from the program itself.
     Inside(Vec<u8>),
 }
@@ -31,7 +34,7 @@ impl Deref for DebugFile {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Mapped(map) => map,
+            Self::Mapped { map, .. } => map,
             Self::Inside(bytes) => bytes,
         }
     }
@@ -41,19 +44,20 @@ impl Deref for DebugFile {
 pub(crate) fn find(elf: &Elf<'_>, path: &Path, search: &Search) -> Option<DebugFile> {
     let near = candidates(elf, path, search)
         .into_iter()
-        .find_map(|candidate| {
-            let file = map_file(&candidate).ok()?;
-            belongs(elf, &file).then_some(file)
-        });
+        .find_map(|candidate| open(elf, candidate));
     let far = || {
         // A program that has its symbols needs no file from elsewhere.
         let stripped = elf.section(b".symtab").is_none();
         let id = elf.build_id().filter(|_| stripped)?;
-        let file = map_file(&search.fetch(Fetched::DebugInfo, id)?).ok()?;
-        belongs(elf, &file).then_some(file)
+        open(elf, search.fetch(Fetched::DebugInfo, id)?)
     };
-    let found = near.or_else(far).map(DebugFile::Mapped);
-    found.or_else(|| mini(elf).map(DebugFile::Inside))
+    near.or_else(far)
+        .or_else(|| mini(elf).map(DebugFile::Inside))
+}
+
+fn open(elf: &Elf<'_>, path: PathBuf) -> Option<DebugFile> {
+    let map = map_file(&path).ok()?;
+    belongs(elf, &map).then_some(DebugFile::Mapped { map, path })
 }
 
 /// MiniDebugInfo: an ELF file with nothing but symbols in the section `.gnu_debugdata`, packed by xz

@@ -23,6 +23,14 @@ pub enum ImageError {
         /// Name as recorded, such as `[vdso]` or `/memfd:jit (deleted)`.
         path: String,
     },
+    /// Kernel code, of which there is no copy.
+    #[error(
+        "{path} is the kernel's code, and the capture has no copy of it: record as root with `perf record --kcore`, or record user code only (intel_pt//u)"
+    )]
+    Kernel {
+        /// Name as recorded, such as `[kernel.kallsyms]_text`.
+        path: String,
+    },
     /// The file is another build than the recorded one.
     #[error(
         "{path} has build-id {} but the recording ran build-id {recorded}: bring back the recorded build, or decode with --force if they are the same code",

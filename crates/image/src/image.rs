@@ -9,11 +9,15 @@ use std::sync::{Arc, OnceLock};
 use memmap2::Mmap;
 
 use crate::debug_file::{self, DebugFile};
+use crate::demangle::{bound, demangle};
 use crate::elf::{Elf, Segment};
 use crate::error::ImageError;
 use crate::file::{hex, map_file};
 use crate::function::{Function, FunctionKind};
+use crate::layout::Range as Named;
+use crate::lines::Lines;
 use crate::name::Names;
+use crate::perf_map::PerfMap;
 use crate::regions::Region;
 use crate::search::{Fetched, Search, known_build_id};
 use crate::table::FunctionTable;
@@ -29,6 +33,8 @@ pub struct Image {
     captured: Option<Vec<u8>>,
     /// The user says that this is the code: it need not be an ELF file.
     given: bool,
+    /// Names for JIT code instead of code.
+    names: Option<PerfMap>,
     search: Arc<Search>,
     content: OnceLock<Result<Content, Arc<ImageError>>>,
     symbols: OnceLock<Symbols>,
@@ -79,13 +85,27 @@ impl Image {
         }
     }
 
+    pub(crate) fn perf_map(path: String, text: &[u8]) -> Self {
+        let content = OnceLock::new();
+        let _ = content.set(Ok(Content {
+            bytes: Bytes::Captured,
+            layout: None,
+        }));
+        Self {
+            names: Some(PerfMap::read(text)),
+            module: JIT.to_owned(),
+            content,
+            ..Self::empty(path)
+        }
+    }
+
     pub(crate) fn captured(name: String, bytes: Vec<u8>) -> Self {
         let content = OnceLock::new();
         let layout = Elf::parse(&bytes).ok().map(|elf| layout_of(&elf));
         let module = if layout.is_some() {
             module_name(&name)
         } else {
-            "[jit]"
+            JIT
         }
         .to_owned();
         // A new cell is empty, so there is nothing to be refused.
@@ -108,6 +128,7 @@ impl Image {
             recorded_build_id: None,
             captured: None,
             given: false,
+            names: None,
             search: Arc::default(),
             content: OnceLock::new(),
             symbols: OnceLock::new(),
@@ -134,6 +155,12 @@ impl Image {
     #[must_use]
     pub fn is_captured(&self) -> bool {
         self.captured.is_some()
+    }
+
+    /// Whether this is no code, but a perf map with names for code.
+    #[must_use]
+    pub fn is_perf_map(&self) -> bool {
+        self.names.is_some()
     }
 
     /// The build-id as recorded, else the file's own.
@@ -249,7 +276,64 @@ impl Image {
         Some(&self.symbols()?.table)
     }
 
+    /// Its separate debug file, if there is one: the name that it has by build-id (`ab/cdef….debug`)
+    /// and where it was found.
+    #[must_use]
+    pub fn debug_file(&self) -> Option<(PathBuf, &Path)> {
+        let DebugFile::Mapped { path, .. } = self.symbols()?.debug.as_ref()? else {
+            return None;
+        };
+        let (first, rest) = self
+            .content()
+            .ok()?
+            .layout
+            .as_ref()?
+            .build_id
+            .as_deref()?
+            .split_first()?;
+        let name = format!("{}/{}.debug", hex(&[*first]), hex(rest));
+        Some((name.into(), path))
+    }
+
+    /// Its debug information for source lines, from the file itself or its separate debug file;
+    /// `None` if there is none. Opens it anew each time: keep it.
+    #[must_use]
+    pub fn lines(&self) -> Option<Lines> {
+        let content = self.content().ok()?;
+        let Bytes::Mapped { path, .. } = &content.bytes else {
+            return None;
+        };
+        match &self.symbols()?.debug {
+            Some(DebugFile::Mapped { path: debug, .. }) => Lines::open(debug),
+            _ => Lines::open(path),
+        }
+    }
+
+    /// What a perf map has at an address of the process.
+    pub(crate) fn named(&self, address: u64) -> Option<Named> {
+        self.names.as_ref()?.find(address)
+    }
+
+    /// Whether it is code that has no name of its own, so that a perf map may have one.
+    pub(crate) fn is_nameless(&self) -> bool {
+        let placeholder = self.path.is_empty() || self.path.starts_with(['/', '[']);
+        match &self.captured {
+            Some(_) => placeholder && self.module == JIT,
+            None => !is_file_name(&self.path),
+        }
+    }
+
     pub(crate) fn function(&self, number: u32) -> Option<Function<'_>> {
+        if let Some(names) = &self.names {
+            let raw = names.name(number)?;
+            let readable = demangle(raw);
+            return Some(Function {
+                mangled: readable.as_ref().map(|_| bound(Cow::Borrowed(raw))),
+                name: readable.map_or_else(|| bound(Cow::Borrowed(raw)), Cow::Owned),
+                module: &self.module,
+                kind: FunctionKind::Jit,
+            });
+        }
         let content = self.content().ok()?;
         let symbols = self.symbols()?;
         let names = Names {
@@ -258,7 +342,7 @@ impl Image {
         };
         let (name, mangled, kind) = symbols.table.describe(number, names)?;
         let name = if kind == FunctionKind::Jit {
-            crate::demangle::bound(Cow::Borrowed(&self.path))
+            bound(Cow::Borrowed(&self.path))
         } else {
             name
         };
@@ -312,6 +396,11 @@ impl Image {
         }
         if self.given {
             return self.open_at(Path::new(&self.path), None);
+        }
+        if is_kernel(&self.path) {
+            return Err(ImageError::Kernel {
+                path: self.path.clone(),
+            });
         }
         if !is_file_name(&self.path) {
             return Err(no_file());
@@ -390,6 +479,9 @@ impl Image {
     }
 }
 
+/// The module of code that is in no file.
+const JIT: &str = "[jit]";
+
 /// How the kernel calls the mapping of its code in each process.
 const VDSO: &str = "[vdso]";
 
@@ -398,6 +490,12 @@ fn layout_of(elf: &Elf<'_>) -> Layout {
         segments: elf.segments(),
         build_id: elf.build_id().map(<[u8]>::to_vec),
     }
+}
+
+/// The kernel and its modules. A module's file is no copy of its code: the kernel changes it as it
+/// loads it.
+pub(crate) fn is_kernel(path: &str) -> bool {
+    path.starts_with("[kernel") || path.starts_with("[guest.kernel") || path.ends_with(".ko")
 }
 
 /// Whether a mapping's name can be a file: an absolute path, but no anonymous or special memory,

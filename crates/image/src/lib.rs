@@ -11,7 +11,8 @@
 //!    memory-mapped when first asked for, symbols are read when first asked for.
 //! 3. [`Timeline::space`] gives the [`AddressSpace`] of a process at a time. It answers
 //!    [`AddressSpace::code`] (bytes) and [`AddressSpace::function`] (a [`FunctionHit`]).
-//! 4. [`Timeline::function`] turns a [`FunctionId`] into names.
+//! 4. [`Timeline::function`] turns a [`FunctionId`] into names, [`Image::lines`] an address into
+//!    source lines and inlined functions.
 //!
 //! ```
 //! use ptrail_image::{Mapping, TimelineBuilder};
@@ -50,7 +51,9 @@ mod frames;
 mod function;
 mod image;
 mod layout;
+mod lines;
 mod name;
+mod perf_map;
 mod plt;
 mod regions;
 mod search;
@@ -64,5 +67,6 @@ pub use demangle::{MAX_NAME, demangle};
 pub use error::{ImageError, NoCode};
 pub use function::{Function, FunctionHit, FunctionId, FunctionKind};
 pub use image::Image;
+pub use lines::{Lines, SourceFrame};
 pub use search::Search;
-pub use timeline::{AddressSpace, Timeline, VersionId};
+pub use timeline::{AddressSpace, KERNEL, Timeline, VersionId};

@@ -51,6 +51,13 @@ impl Search {
         }
     }
 
+    /// The first of the places where a file without a build-id is.
+    #[must_use]
+    pub fn find(&self, path: &Path) -> Option<PathBuf> {
+        let mut places = self.places(path, None).into_iter();
+        places.find(|place| place.is_file())
+    }
+
     /// Places for a file, best first; those that are only asked for at need are not among them.
     pub(crate) fn places(&self, path: &Path, build_id: Option<&[u8]>) -> Vec<PathBuf> {
         let moved = self.moved.iter().filter_map(|(from, to)| {

@@ -20,6 +20,8 @@ pub struct Timeline {
     images: Vec<Image>,
     /// What lies in every space and beats all else.
     everywhere: Root,
+    /// The number of the perf map of each process.
+    perf_maps: HashMap<u32, u32>,
     processes: HashMap<u32, Vec<Version>>,
 }
 
@@ -32,19 +34,24 @@ pub(crate) struct Version {
 /// Identifies the content of an address space: equal ids mean equal code at all addresses, in
 /// whatever process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VersionId(pub u32);
+pub struct VersionId(pub u64);
+
+/// The "process" whose mappings are the kernel's: they lie in the upper half of every space.
+pub const KERNEL: u32 = u32::MAX;
 
 impl Timeline {
     pub(crate) fn new(
         regions: Regions,
         images: Vec<Image>,
         everywhere: Root,
+        perf_maps: HashMap<u32, u32>,
         processes: HashMap<u32, Vec<Version>>,
     ) -> Self {
         Self {
             regions,
             images,
             everywhere,
+            perf_maps,
             processes,
         }
     }
@@ -55,17 +62,26 @@ impl Timeline {
     /// no harm. An unknown process has an empty space. O(log versions).
     #[must_use]
     pub fn space(&self, pid: u32, time: PerfTime) -> AddressSpace<'_> {
+        let (root, until) = self.version(pid, time);
+        let (kernel, kernel_until) = self.version(KERNEL, time);
+        AddressSpace {
+            timeline: self,
+            root,
+            kernel,
+            perf_map: self.perf_maps.get(&pid).copied(),
+            until: until.into_iter().chain(kernel_until).min(),
+        }
+    }
+
+    fn version(&self, pid: u32, time: PerfTime) -> (Root, Option<PerfTime>) {
         let versions = self.processes.get(&pid).map_or(&[][..], Vec::as_slice);
         let later = versions
             .partition_point(|version| version.begin <= time)
             .max(1);
-        AddressSpace {
-            timeline: self,
-            root: versions
-                .get(later - 1)
-                .map_or(Root::EMPTY, |version| version.root),
-            until: versions.get(later).map(|version| version.begin),
-        }
+        let root = versions
+            .get(later - 1)
+            .map_or(Root::EMPTY, |version| version.root);
+        (root, versions.get(later).map(|version| version.begin))
     }
 
     /// All files and captured pieces that code was mapped from, by number. Asking an image for its
@@ -100,6 +116,8 @@ impl Timeline {
 pub struct AddressSpace<'t> {
     timeline: &'t Timeline,
     root: Root,
+    kernel: Root,
+    perf_map: Option<u32>,
     until: Option<PerfTime>,
 }
 
@@ -107,7 +125,7 @@ impl<'t> AddressSpace<'t> {
     /// Cache key for what is derived from the bytes of this space.
     #[must_use]
     pub fn version(&self) -> VersionId {
-        VersionId(self.root.number())
+        VersionId(u64::from(self.kernel.number()) << 32 | u64::from(self.root.number()))
     }
 
     /// When the next version begins; `None` for the last one.
@@ -163,6 +181,9 @@ impl<'t> AddressSpace<'t> {
     pub fn function(&self, ip: Ip) -> Option<FunctionHit> {
         let region = self.region(ip)?;
         let image = self.image_of(region);
+        if let Some(hit) = self.named(image, ip) {
+            return Some(hit);
+        }
         let address = image.link_address(offset_of(region, ip))?;
         let table = image.table()?;
         let (range, function) = table.find(address)?;
@@ -175,6 +196,26 @@ impl<'t> AddressSpace<'t> {
         })
     }
 
+    /// What the process's perf map says, for code that has no name of its own.
+    fn named(&self, image: &Image, ip: Ip) -> Option<FunctionHit> {
+        let number = self.perf_map.filter(|_| image.is_nameless())?;
+        let range = self.timeline.image(number)?.named(ip.0)?;
+        Some(FunctionHit {
+            id: FunctionId::new(number, range.function),
+            entry: Ip(range.start),
+            start: Ip(range.start),
+            end: Ip(range.end),
+        })
+    }
+
+    /// The address that the linker gave to `ip`, in the image with this number.
+    #[must_use]
+    pub fn link_address(&self, ip: Ip) -> Option<(u32, u64)> {
+        let region = self.region(ip)?;
+        let address = self.image_of(region).link_address(offset_of(region, ip))?;
+        Some((region.image, address))
+    }
+
     /// The image mapped at `ip`, with its number.
     #[must_use]
     pub fn image(&self, ip: Ip) -> Option<(u32, &'t Image)> {
@@ -184,7 +225,10 @@ impl<'t> AddressSpace<'t> {
 
     fn region(&self, ip: Ip) -> Option<&'t Region> {
         let find = |root| self.timeline.regions.find(root, ip.0);
-        find(self.timeline.everywhere).or_else(|| find(self.root))
+        let is_kernel = ip.0 >> 63 == 1;
+        find(self.timeline.everywhere)
+            .or_else(|| find(self.root))
+            .or_else(|| find(self.kernel).filter(|_| is_kernel))
     }
 
     fn image_of(&self, region: &Region) -> &'t Image {

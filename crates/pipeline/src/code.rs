@@ -1,9 +1,11 @@
 //! From a capture's sideband to the code of its processes over time.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::Path;
 
-use ptrail_image::{ImageError, Mapping, Search, Timeline, TimelineBuilder};
-use ptrail_perfdata::{Capture, Record};
+use ptrail_image::{ImageError, KERNEL, Mapping, Search, Timeline, TimelineBuilder};
+use ptrail_perfdata::{Capture, Record, Sideband, read_jitdump};
 use ptrail_pt::PerfTime;
 
 /// What the user knows about the code that the capture does not.
@@ -35,8 +37,11 @@ pub struct GivenCode {
     pub address: u64,
 }
 
-/// Builds the address spaces.
-pub(crate) fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timeline, ImageError> {
+/// Builds the address spaces of a capture.
+///
+/// # Errors
+/// Code that the user gave can't be read.
+pub fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timeline, ImageError> {
     let mut builder = TimelineBuilder::new();
     builder.search(options.search.clone());
     for GivenCode {
@@ -48,7 +53,11 @@ pub(crate) fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timel
         builder.everywhere(path, part.clone(), *address)?;
     }
     for entry in &capture.sideband {
-        let (pid, time) = (entry.pid.unwrap_or(0), PerfTime(entry.time.unwrap_or(0)));
+        if jit(capture, entry, &options.search, &mut builder) {
+            continue;
+        }
+        let time = PerfTime(entry.time.unwrap_or(0));
+        let pid = entry.pid.unwrap_or(KERNEL);
         match &entry.record {
             Record::Mmap2 {
                 address,
@@ -82,6 +91,7 @@ pub(crate) fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timel
             _ => {}
         }
     }
+    perf_maps(capture, &options.search, &mut builder);
     for blob in capture.extra.iter().flat_map(|extra| &extra.code) {
         builder.code(
             blob.pid,
@@ -92,4 +102,55 @@ pub(crate) fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timel
         );
     }
     Ok(builder.build())
+}
+
+/// Takes the code from a jitdump file, which a JIT compiler maps so that its mapping tells of it.
+/// `false` if the record is no such mapping, or the file is not to be had.
+fn jit(
+    capture: &Capture,
+    entry: &Sideband,
+    search: &Search,
+    builder: &mut TimelineBuilder,
+) -> bool {
+    let Record::Mmap2 { path, .. } = &entry.record else {
+        return false;
+    };
+    let path = Path::new(path);
+    let name = path.file_name().and_then(|name| name.to_str());
+    if !name.is_some_and(|name| name.starts_with("jit-") && name.ends_with(".dump")) {
+        return false;
+    }
+    let found = search.find(path);
+    let Some(code) = found.and_then(|path| read_jitdump(&path, capture.clock).ok()) else {
+        return false;
+    };
+    for blob in code {
+        // The compiler knows its process by the number that its container gives it.
+        let pid = entry.pid.unwrap_or(blob.pid);
+        let time = PerfTime(blob.time);
+        builder.code(pid, time, blob.address, &blob.name, blob.bytes);
+    }
+    true
+}
+
+/// Takes the perf maps of all processes. Those of this machine only if it is the recorded one: another
+/// machine's processes have the same numbers.
+fn perf_maps(capture: &Capture, search: &Search, builder: &mut TimelineBuilder) {
+    let elsewhere = search.sysroot.is_some() || !search.moved.is_empty();
+    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if !elsewhere && here.trim_end() != capture.machine.hostname {
+        return;
+    }
+    let pids: BTreeSet<u32> = capture
+        .sideband
+        .iter()
+        .filter_map(|entry| entry.pid)
+        .collect();
+    for pid in pids {
+        let path = format!("/tmp/perf-{pid}.map");
+        let found = search.find(Path::new(&path));
+        if let Some(text) = found.and_then(|path| std::fs::read(path).ok()) {
+            builder.perf_map(pid, &path, &text);
+        }
+    }
 }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod chunks;
 mod code;
 mod parallel;
 mod schedule;
@@ -22,7 +23,7 @@ mod time;
 
 pub use ptrail_image::Search;
 
-pub use code::{CodeOptions, GivenCode};
+pub use code::{CodeOptions, GivenCode, timeline};
 pub use session::{Error, Progress, Session};
 pub use statistics::{SlowCall, Statistics};
 pub use streams::{Part, Stream};

@@ -1,6 +1,6 @@
 //! A capture with everything that decoding it needs.
 
-use ptrail_flow::{Context, Segment, SegmentEnd, Sink, cut};
+use ptrail_flow::{Context, Segment, SegmentEnd, Sink};
 use ptrail_image::{ImageError, Timeline};
 use ptrail_perfdata::{Capture, Record, SourceNote};
 use ptrail_pt::{Loss, LossCause, PerfTime, Picos, PtConfig, TraceOffset};
@@ -194,11 +194,7 @@ impl<'a> Session<'a> {
         both.push(&mut statistics);
         both.push(sink);
         both.begin(&self.recording())?;
-        let total = self
-            .streams
-            .iter()
-            .map(|stream| stream.bytes.len() as u64)
-            .sum();
+        let total = self.streams.iter().map(Stream::len).sum();
         let mut done = 0;
         for (number, stream) in self.streams.iter().enumerate() {
             let track =
@@ -230,7 +226,7 @@ impl<'a> Session<'a> {
                 });
                 builder.end_segment(end.instructions)
             })?;
-            done += stream.bytes.len() as u64;
+            done += stream.len();
             summary.add(&builder.finish()?);
         }
         both.finish()?;
@@ -284,19 +280,18 @@ fn lost(bytes: u64) -> SegmentEnd {
 fn segments<'s>(stream: &'s Stream<'_>) -> (Vec<Segment<'s>>, Vec<Vec<(Loss, u64)>>) {
     let (mut segments, mut heads) = (Vec::new(), vec![Vec::new()]);
     for part in &stream.parts {
-        let start = TraceOffset(part.range.start as u64);
-        let cut = cut(&stream.bytes[part.range.clone()], start);
-        if let Some(loss) = head(part, cut.before_first_psb) {
-            heads[segments.len()].push((loss, start.0 + cut.before_first_psb));
+        let (of_part, before_first_psb) = part.segments();
+        if let Some(loss) = head(part, before_first_psb) {
+            heads[segments.len()].push((loss, part.range.start + before_first_psb));
         }
-        segments.extend(cut.segments);
+        segments.extend(of_part);
         heads.resize_with(segments.len() + 1, Vec::new);
     }
     (segments, heads)
 }
 
 /// The loss at the head of a part.
-fn head(part: &Part, before_first_psb: u64) -> Option<Loss> {
+fn head(part: &Part<'_>, before_first_psb: u64) -> Option<Loss> {
     let (cause, reason) = match &part.missing {
         Some(missing) => missing.clone(),
         None if before_first_psb == 0 => return None,
@@ -305,7 +300,7 @@ fn head(part: &Part, before_first_psb: u64) -> Option<Loss> {
     Some(Loss {
         cause,
         bytes: before_first_psb,
-        offset: TraceOffset(part.range.start as u64),
+        offset: TraceOffset(part.range.start),
         begin: Picos(0),
         end: Picos(0),
         ip: None,

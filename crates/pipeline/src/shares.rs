@@ -14,10 +14,8 @@
 
 use std::ops::Range;
 
-use ptrail_flow::{Segment, cut};
-use ptrail_pt::{
-    Clock, Ip, LastIp, Lexed, Lexer, Packet, PerfTime, Picos, PtConfig, TimeConv, TraceOffset,
-};
+use ptrail_flow::Segment;
+use ptrail_pt::{Clock, Ip, LastIp, Lexed, Lexer, Packet, PerfTime, Picos, PtConfig, TimeConv};
 
 use crate::schedule::{Running, Schedule, Thread};
 
@@ -276,18 +274,14 @@ fn take_out(bytes: &mut [u8], packet: Option<&Packet>) {
     }
 }
 
-/// The segments of a stream whose first byte has offset `base`, and the bytes before them.
-pub(crate) fn segments(bytes: &[u8], base: u64) -> (Vec<Segment<'_>>, u64) {
-    let cut = cut(bytes, TraceOffset(base));
-    (cut.segments, cut.before_first_psb)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
     use proptest::prelude::*;
-    use ptrail_pt::{Encoder, ExecMode, PsbPlus, Tnt, Tsc};
+    use ptrail_pt::{Encoder, ExecMode, PsbPlus, Tnt, TraceOffset, Tsc};
+
+    use ptrail_flow::cut;
 
     use super::*;
 
@@ -405,8 +399,7 @@ mod tests {
             let (bytes, schedule, truth) = run(&visits);
             let config = PtConfig { tsc: true, ..PtConfig::default() };
             let setting = Setting { config: &config, conversion: None, base: PerfTime(0) };
-            let (segments, before) = segments(&bytes, 0);
-            prop_assert_eq!(before, 0);
+            let segments = cut(&bytes, TraceOffset(0)).segments;
             let turns = turns(&segments, setting, &schedule);
             for (tid, truth) in truth {
                 let own = turns.iter().filter(|turn| turn.thread == Some(Thread { pid: 7, tid }));
@@ -447,7 +440,7 @@ mod tests {
             conversion: None,
             base: PerfTime(0),
         };
-        let (segments, _) = segments(&bytes, 0);
+        let segments = cut(&bytes, TraceOffset(0)).segments;
         let turns = turns(&segments, setting, &schedule);
         let found: Vec<_> = turns
             .iter()

@@ -4,13 +4,14 @@
 //! ([`crate::shares`]); a thread's shares of several CPUs follow each other in time. What belongs to
 //! nobody is a loss of that CPU.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use ptrail_flow::Segment;
 use ptrail_perfdata::{AuxStream, Capture, Gap, Owner, Record};
 use ptrail_pt::{Loss, LossCause, PerfTime, Picos, TraceOffset};
 
+use crate::chunks::{self, Chunk};
 use crate::schedule::{Schedule, Thread};
 use crate::shares::{self, Setting, Turn};
 
@@ -27,29 +28,48 @@ pub struct Stream<'a> {
     pub tid: u32,
     /// Name of the thread.
     pub name: String,
-    /// All its packets.
-    pub bytes: Cow<'a, [u8]>,
     /// Its uninterrupted parts, one behind the other; together they are all of it.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Part<'a>>,
     /// What of it was lost before decoding.
     pub losses: Vec<Loss>,
 }
 
 /// Packets that follow each other without a break.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Part<'a> {
     /// Where in the stream.
-    pub range: Range<usize>,
+    pub range: Range<u64>,
     /// Why it does not go on where the part before it ends, and one sentence for people.
     pub missing: Option<(LossCause, String)>,
+    chunks: Vec<Chunk<'a>>,
 }
 
-impl Part {
-    fn whole(bytes: &[u8]) -> Vec<Self> {
-        vec![Part {
-            range: 0..bytes.len(),
+impl Stream<'_> {
+    /// How many bytes of packets it has.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.parts.last().map_or(0, |last| last.range.end)
+    }
+
+    /// Whether it has no packets.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Part<'_> {
+    /// Its segments, one for each PSB, and how many bytes are before the first.
+    #[must_use]
+    pub fn segments(&self) -> (Vec<Segment<'_>>, u64) {
+        chunks::segments(&self.chunks)
+    }
+
+    fn owned(bytes: Vec<u8>) -> Self {
+        Part {
+            range: 0..bytes.len() as u64,
             missing: None,
-        }]
+            chunks: vec![Chunk::owned(bytes)],
+        }
     }
 }
 
@@ -66,13 +86,11 @@ pub(crate) fn streams(capture: &Capture, base: PerfTime) -> Vec<Stream<'_>> {
                 continue;
             }
         };
-        let bytes = capture.stream_bytes(stream);
         all.push(Stream {
             pid,
             tid,
             name: name(capture, tid),
             parts: parts(capture, stream),
-            bytes,
             losses: Vec::new(),
         });
     }
@@ -90,8 +108,8 @@ fn name(capture: &Capture, tid: u32) -> String {
 }
 
 /// The parts of a stream: cut where the file or the kernel says that something is missing.
-fn parts(capture: &Capture, stream: &AuxStream) -> Vec<Part> {
-    let mut breaks: BTreeMap<usize, (LossCause, String)> = BTreeMap::new();
+fn parts<'a>(capture: &'a Capture, stream: &AuxStream) -> Vec<Part<'a>> {
+    let mut breaks: BTreeMap<u64, (LossCause, String)> = BTreeMap::new();
     let mut at = 0;
     for piece in &stream.pieces {
         match piece.gap {
@@ -105,7 +123,7 @@ fn parts(capture: &Capture, stream: &AuxStream) -> Vec<Part> {
             }
             None => {}
         }
-        at += (piece.range.end - piece.range.start) as usize;
+        at += piece.range.end - piece.range.start;
     }
     let end = at;
     for (aux_end, why) in holes(capture, stream.owner) {
@@ -113,19 +131,37 @@ fn parts(capture: &Capture, stream: &AuxStream) -> Vec<Part> {
             breaks.entry(place).or_insert(why);
         }
     }
-    let mut parts = vec![Part {
-        range: 0..end,
-        missing: breaks.remove(&0),
-    }];
-    for (place, why) in breaks {
-        let last = parts.len() - 1;
-        parts[last].range.end = place;
-        parts.push(Part {
-            range: place..end,
-            missing: Some(why),
-        });
+    let first = breaks.remove(&0);
+    let starts: Vec<_> = std::iter::once((0, first))
+        .chain(breaks.into_iter().map(|(at, why)| (at, Some(why))))
+        .collect();
+    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([end]);
+    let ends: Vec<u64> = ends.collect();
+    starts
+        .into_iter()
+        .zip(ends)
+        .map(|((start, missing), end)| Part {
+            range: start..end,
+            missing,
+            chunks: chunks::divide(&buffers(capture, stream, start..end), start),
+        })
+        .collect()
+}
+
+/// The bytes of a part of a stream, as they stand in the files.
+fn buffers<'a>(capture: &'a Capture, stream: &AuxStream, part: Range<u64>) -> Vec<&'a [u8]> {
+    let mut at = 0;
+    let mut buffers = Vec::new();
+    for piece in &stream.pieces {
+        let bytes = capture.bytes(piece);
+        let len = bytes.len() as u64;
+        let (start, end) = (part.start.clamp(at, at + len), part.end.clamp(at, at + len));
+        if start < end {
+            buffers.push(&bytes[(start - at) as usize..(end - at) as usize]);
+        }
+        at += len;
     }
-    parts
+    buffers
 }
 
 /// Where the kernel says that it could not go on writing, by the AUX area's own count.
@@ -165,14 +201,14 @@ fn holes(
 }
 
 /// The place in the stream of an offset in the AUX area's own count.
-fn place(stream: &AuxStream, aux: u64) -> Option<usize> {
+fn place(stream: &AuxStream, aux: u64) -> Option<u64> {
     let mut at = 0;
     for piece in &stream.pieces {
         let len = piece.range.end - piece.range.start;
         if let Some(inside) = aux.checked_sub(piece.aux_offset)
             && inside <= len
         {
-            return Some((at + inside) as usize);
+            return Some(at + inside);
         }
         at += len;
     }
@@ -182,8 +218,7 @@ fn place(stream: &AuxStream, aux: u64) -> Option<usize> {
 /// A CPU's turns with what they are turns of.
 struct Divided<'a> {
     cpu: u32,
-    bytes: Cow<'a, [u8]>,
-    parts: Vec<Part>,
+    parts: Vec<Part<'a>>,
     turns: Vec<(usize, Turn)>,
 }
 
@@ -201,22 +236,14 @@ fn of_cpus<'a>(
     let divided: Vec<Divided<'_>> = cpus
         .iter()
         .map(|&(cpu, stream)| {
-            let bytes = capture.stream_bytes(stream);
             let schedule = Schedule::of(capture, cpu, base);
             let parts = parts(capture, stream);
             let mut turns = Vec::new();
             for (number, part) in parts.iter().enumerate() {
-                let (segments, _) =
-                    shares::segments(&bytes[part.range.clone()], part.range.start as u64);
-                let found = shares::turns(&segments, setting, &schedule);
+                let found = shares::turns(&part.segments().0, setting, &schedule);
                 turns.extend(found.into_iter().map(|turn| (number, turn)));
             }
-            Divided {
-                cpu,
-                bytes,
-                parts,
-                turns,
-            }
+            Divided { cpu, parts, turns }
         })
         .collect();
     let mut threads: BTreeMap<Thread, Vec<(usize, usize, &Turn)>> = BTreeMap::new();
@@ -230,15 +257,18 @@ fn of_cpus<'a>(
             }
         }
     }
+    let segments: Vec<Vec<Vec<Segment<'_>>>> = divided
+        .iter()
+        .map(|cpu| cpu.parts.iter().map(|part| part.segments().0).collect())
+        .collect();
     let of_threads = threads.into_iter().map(|(thread, mut turns)| {
         turns.sort_by_key(|(_, _, turn)| turn.begin);
-        let bytes = join(&divided, &turns, setting);
+        let bytes = join(&segments, &turns, setting);
         Stream {
             pid: thread.pid,
             tid: thread.tid,
             name: name(capture, thread.tid),
-            parts: Part::whole(&bytes),
-            bytes: Cow::Owned(bytes),
+            parts: vec![Part::owned(bytes)],
             losses: Vec::new(),
         }
     });
@@ -247,20 +277,22 @@ fn of_cpus<'a>(
     streams
 }
 
-/// A thread's turns as one stream: those that follow each other in the same segment share a copy
-/// of it.
-fn join(divided: &[Divided<'_>], turns: &[(usize, usize, &Turn)], setting: Setting<'_>) -> Vec<u8> {
+/// A thread's turns as one stream: those that follow each other in the same segment share a copy of
+/// it. `segments` are by CPU and part.
+fn join(
+    segments: &[Vec<Vec<Segment<'_>>>],
+    turns: &[(usize, usize, &Turn)],
+    setting: Setting<'_>,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     let same = |a: &(usize, usize, &Turn), b: &(usize, usize, &Turn)| {
         (a.0, a.1, a.2.segment) == (b.0, b.1, b.2.segment) && a.2.range.end <= b.2.range.start
     };
     for of_segment in turns.chunk_by(same) {
         let (cpu, part, turn) = of_segment[0];
-        let range = divided[cpu].parts[part].range.clone();
-        let (segments, _) =
-            shares::segments(&divided[cpu].bytes[range.clone()], range.start as u64);
         let ranges: Vec<_> = of_segment.iter().map(|(_, _, t)| t.range.clone()).collect();
-        bytes.extend(shares::share(&segments[turn.segment], setting, &ranges));
+        let segment = &segments[cpu][part][turn.segment];
+        bytes.extend(shares::share(segment, setting, &ranges));
     }
     bytes
 }
@@ -269,14 +301,13 @@ fn join(divided: &[Divided<'_>], turns: &[(usize, usize, &Turn)], setting: Setti
 fn nobodys<'a>(cpu: &Divided<'_>) -> Option<Stream<'a>> {
     let mut losses: Vec<Loss> = Vec::new();
     for part in &cpu.parts {
-        let bytes = &cpu.bytes[part.range.clone()];
-        let (_, before) = shares::segments(bytes, 0);
+        let (_, before) = part.segments();
         let (cause, reason) = match &part.missing {
             Some(missing) => missing.clone(),
             None if before == 0 => continue,
             None => (LossCause::BeforeFirstPsb, BEFORE_FIRST_PSB.to_owned()),
         };
-        let offset = TraceOffset(part.range.start as u64);
+        let offset = TraceOffset(part.range.start);
         losses.push(loss(cause, before, offset, Picos(0), reason));
     }
     let unknown = cpu.turns.iter().filter(|(_, turn)| turn.thread.is_none());
@@ -305,7 +336,6 @@ fn nobodys<'a>(cpu: &Divided<'_>) -> Option<Stream<'a>> {
         pid: 0,
         tid: cpu.cpu,
         name: format!("cpu {}", cpu.cpu),
-        bytes: Cow::Borrowed(&[]),
         parts: Vec::new(),
         losses,
     })

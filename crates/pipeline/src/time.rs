@@ -13,7 +13,8 @@ pub fn base_time(capture: &Capture) -> PerfTime {
         .filter_map(|entry| entry.time)
         .filter(|&time| time > 0);
     let packets = capture.streams.iter().filter_map(|stream| {
-        let tsc = first_tsc(&capture.stream_bytes(stream))?;
+        let mut pieces = stream.pieces.iter();
+        let tsc = pieces.find_map(|piece| first_tsc(capture.bytes(piece)))?;
         Some(capture.clock.map_or(tsc.0, |clock| clock.to_perf(tsc).0))
     });
     PerfTime(records.chain(packets).min().unwrap_or(0))

@@ -101,11 +101,11 @@ fn bench(trace: &Trace, warm: Duration, only: &str) -> Result<()> {
         let row = measure(trace, warm).with_context(|| name.to_string())?;
         rows.extend(row.map(|row| (*name, row)));
     }
-    let megabytes = trace.bytes().map(<[u8]>::len).sum::<usize>() as f64 / 1e6;
+    let megabytes = trace.len() as f64 / 1e6;
     println!(
         "\n{}: {megabytes:.2} MB of trace, {} segments",
         trace.name,
-        trace.segments().count()
+        trace.segments().len()
     );
     println!(
         "{:<24} {:>10} {:>10} {:>14} {:>14} {:>14}",

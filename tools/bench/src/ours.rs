@@ -51,7 +51,7 @@ fn pass<'t, S: Counts>(
 }
 
 fn row<S: Counts>(trace: &Trace, warm: Duration) -> Row {
-    let segments: Vec<_> = trace.segments().collect();
+    let segments: Vec<_> = trace.segments();
     let mut cold = f64::INFINITY;
     let mut instructions = 0;
     let mut branches = None;
@@ -80,7 +80,7 @@ fn row<S: Counts>(trace: &Trace, warm: Duration) -> Row {
 
 /// Every second segment on another core.
 fn parallel(trace: &Trace, warm: Duration, cores: usize) -> Row {
-    let segments: Vec<_> = trace.segments().collect();
+    let segments: Vec<_> = trace.segments();
     let mut cold = f64::INFINITY;
     let mut instructions = 0;
     for _ in passes(warm) {

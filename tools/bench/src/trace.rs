@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use ptrail_flow::{Context, Segment, cut};
 use ptrail_image::{Timeline, TimelineBuilder};
 use ptrail_perfdata::Capture;
-use ptrail_pipeline::Session;
+use ptrail_pipeline::{Session, Stream};
 use ptrail_pt::{CpuId, PerfTime, PtConfig, TimeConv, TraceOffset, Vendor};
 
 /// The process of a folder of pages.
@@ -23,7 +23,7 @@ pub(crate) struct Trace {
 pub(crate) enum Kind {
     Pages(Box<Pages>),
     /// Lives as long as the program.
-    PerfData(Session<'static>, &'static Capture),
+    PerfData(Box<Session<'static>>, &'static Capture),
 }
 
 /// A trace of one process with the memory pages it ran on.
@@ -41,7 +41,7 @@ impl Trace {
             Kind::Pages(Box::new(Pages::open(path)?))
         } else {
             let capture: &'static Capture = Box::leak(Box::new(Capture::open(path)?));
-            Kind::PerfData(Session::new(capture)?, capture)
+            Kind::PerfData(Box::new(Session::new(capture)?), capture)
         };
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
@@ -50,13 +50,11 @@ impl Trace {
         })
     }
 
-    /// The streams' bytes.
-    pub(crate) fn bytes(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
+    /// How many bytes of packets there are.
+    pub(crate) fn len(&self) -> u64 {
         match &self.kind {
-            Kind::Pages(pages) => Box::new(std::iter::once(&*pages.bytes)),
-            Kind::PerfData(session, _) => {
-                Box::new(session.streams().iter().map(|stream| &*stream.bytes))
-            }
+            Kind::Pages(pages) => pages.bytes.len() as u64,
+            Kind::PerfData(session, _) => session.streams().iter().map(Stream::len).sum(),
         }
     }
 
@@ -86,11 +84,21 @@ impl Trace {
     }
 
     /// All segments, each with the number of its stream.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = (usize, Segment<'_>)> {
-        self.bytes().enumerate().flat_map(|(number, bytes)| {
-            let segments = cut(bytes, TraceOffset(0)).segments;
-            segments.into_iter().map(move |segment| (number, segment))
-        })
+    pub(crate) fn segments(&self) -> Vec<(usize, Segment<'_>)> {
+        match &self.kind {
+            Kind::Pages(pages) => {
+                let segments = cut(&pages.bytes, TraceOffset(0)).segments;
+                segments.into_iter().map(|segment| (0, segment)).collect()
+            }
+            Kind::PerfData(session, _) => {
+                let streams = session.streams().iter().enumerate();
+                let parts =
+                    streams.flat_map(|(n, stream)| stream.parts.iter().map(move |p| (n, p)));
+                parts
+                    .flat_map(|(n, part)| part.segments().0.into_iter().map(move |s| (n, s)))
+                    .collect()
+            }
+        }
     }
 }
 

@@ -5,15 +5,19 @@ use std::io::{self, Write};
 use anyhow::Result;
 use ptrail_flow::{Detail, Edge, OffCause, Sink};
 use ptrail_pipeline::{Session, Stream};
-use ptrail_pt::{Ip, Loss, Time};
-use serde_json::json;
+use ptrail_pt::{Ip, Loss, Picos, Time};
+use serde_json::{Map, Value, json};
 
 use super::Lines;
+use super::places::{Place, Places};
 
 pub(super) struct InstructionLines<'a, W> {
     pub(super) out: &'a mut W,
     pub(super) json: bool,
     pub(super) tid: u32,
+    /// With it, where each instruction is.
+    pub(super) places: Option<Places<'a>>,
+    pub(super) at: Picos,
     pub(super) failed: Option<io::Error>,
 }
 
@@ -25,14 +29,18 @@ impl<W: Write> Sink for InstructionLines<'_, W> {
             if self.failed.is_some() {
                 return;
             }
+            let place = self.places.as_mut().map(|places| places.of(*ip, self.at));
             let written = if self.json {
-                writeln!(
-                    self.out,
-                    "{}",
-                    json!({"tid": self.tid, "ip": format!("{ip:#x}")})
-                )
+                let mut object = Map::new();
+                object.insert("tid".into(), self.tid.into());
+                object.insert("ip".into(), format!("{ip:#x}").into());
+                object.extend(place.iter().flat_map(Place::json));
+                writeln!(self.out, "{}", Value::Object(object))
             } else {
-                writeln!(self.out, "{ip:x}")
+                match place {
+                    Some(place) => writeln!(self.out, "{ip:x}  {}", place.text()),
+                    None => writeln!(self.out, "{ip:x}"),
+                }
             };
             self.failed = written.err();
         }
@@ -42,7 +50,9 @@ impl<W: Write> Sink for InstructionLines<'_, W> {
     fn begin(&mut self, _ip: Ip, _instructions: u64) {}
     fn on(&mut self, _ip: Ip, _instructions: u64) {}
     fn off(&mut self, _ip: Ip, _next: Ip, _cause: OffCause, _instructions: u64) {}
-    fn anchor(&mut self, _instructions: u64, _time: Time) {}
+    fn anchor(&mut self, _instructions: u64, time: Time) {
+        self.at = time.at;
+    }
 
     fn loss(&mut self, loss: Loss, _broken: bool, _instructions: u64) {
         if self.failed.is_none() {

@@ -4,6 +4,7 @@ mod branches;
 mod instructions;
 mod packet_text;
 mod packets;
+mod places;
 mod source;
 mod spans;
 mod statistics;
@@ -19,6 +20,7 @@ use ptrail_pt::Picos;
 use crate::args::DumpArgs;
 use branches::BranchLines;
 use instructions::{InstructionLines, digest};
+use places::Places;
 use spans::SpanLines;
 
 pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
@@ -33,8 +35,8 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
 
 /// What needs the code that the packets ran through.
 fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
-    let capture = args.input.open()?;
-    let session = Session::with(&capture, &args.input.code())?;
+    let input = args.input.open()?;
+    let session = Session::with(&input.capture, &input.code)?;
     if args.spans {
         let mut lines = SpanLines {
             out,
@@ -69,6 +71,8 @@ fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
                 out,
                 json: args.json,
                 tid: stream.tid,
+                places: args.lines.then(|| Places::new(&session, stream)),
+                at: Picos(0),
                 failed: None,
             };
             walk(&session, stream, lines)?;

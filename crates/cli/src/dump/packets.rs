@@ -15,17 +15,18 @@ use super::statistics::Statistics;
 use crate::args::DumpArgs;
 
 pub(super) fn packets(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
-    let capture = args.input.open()?;
-    let base = args.time.then(|| base_time(&capture));
+    let input = args.input.open()?;
+    let capture = &input.capture;
+    let base = args.time.then(|| base_time(capture));
     if let Some(base) = base.filter(|_| !args.json) {
         let PerfTime(base) = base;
         writeln!(
             out,
             "# times in ns since perf time {base} ns{}",
-            ticks(&capture)
+            ticks(capture)
         )?;
     }
-    for stream in &streams(&capture) {
+    for stream in &streams(capture) {
         if args.stats {
             let statistics = Statistics::of(stream, capture.pt_config.cpu);
             if args.json {

@@ -255,3 +255,46 @@ fn another_build_is_refused_by_name_unless_forced() {
     assert!(reason.contains("--force"), "{reason}");
     program.decodes(&["--force"]);
 }
+
+#[test]
+fn a_packed_capture_decodes_where_its_files_are_not() {
+    let program = Program::new();
+    let debug = program.folder.path().join("program.debug");
+    tool(
+        "objcopy",
+        &["--only-keep-debug", text(&program.path), text(&debug)],
+    );
+    tool("strip", &[text(&program.path)]);
+    let link = format!("--add-gnu-debuglink={}", text(&debug));
+    tool("objcopy", &[&link, text(&program.path)]);
+    let packed = program.folder.path().join("packed.tar");
+    let output = ptrail()
+        .arg("pack")
+        .arg(program.recorded.capture())
+        .arg("-o")
+        .arg(&packed)
+        .output()
+        .unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && report.contains("with 2 files"),
+        "{report}"
+    );
+
+    std::fs::remove_file(&program.path).unwrap();
+    std::fs::remove_file(&debug).unwrap();
+    std::fs::remove_file(program.recorded.capture()).unwrap();
+    let found = dump(&packed, &["--instructions", "--digest"]);
+    assert_eq!(found[0]["ip_fnv1a64"], fnv1a64(&program.recorded.truth));
+    let spans = dump(&packed, &["--spans"]);
+    assert!(spans.iter().any(|span| span["function"] == "inner"));
+
+    let other = program.folder.path().join("other.tar");
+    tool("tar", &["-cf", text(&other), "-C", "/etc", "hostname"]);
+    let output = ptrail().arg("info").arg(&other).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        message.contains("not one that `ptrail pack` wrote"),
+        "{message}"
+    );
+}

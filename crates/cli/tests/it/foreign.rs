@@ -124,6 +124,49 @@ fn an_lldb_bundle_has_the_functions_that_lldb_names() {
     }
 }
 
+/// Each instruction has the function, the inlined function, the file and the line that LLDB's test
+/// names. LLDB stops at the missing linker; libipt, and ptrail, go on and find 18 instructions more.
+#[test]
+fn an_lldb_bundle_has_the_source_lines_that_lldb_names() {
+    let Some(folder) = folder("lldb-traces") else {
+        return;
+    };
+    let expected = &json(&folder.join("expected.json"))["intelpt-trace-multi-file"];
+    let output = ptrail()
+        .args(["dump", "--instructions", "--lines", "--json"])
+        .arg(folder.join("intelpt-trace-multi-file/multi-file-no-ld.json"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap());
+    let mut found = lines.filter(|line| line["ip"].is_string());
+    let mut compared = 0;
+    for item in expected["items"].as_array().unwrap() {
+        let Some(ip) = item["ip"].as_str() else {
+            continue;
+        };
+        let found = found.by_ref().find(|found| found["ip"] == ip).unwrap();
+        assert_eq!(found["module"], item["module"], "{found}");
+        let symbol = item["symbol"].as_str().map(|symbol| {
+            let stub = symbol.strip_prefix("symbol stub for: ");
+            stub.map_or(symbol.to_owned(), |name| format!("{name}@plt"))
+        });
+        let symbol = symbol.unwrap_or_else(|| ".plt".to_owned());
+        assert_eq!(found["function"], symbol, "{found}");
+        if let Some(inlined) = item["inlined"].as_str() {
+            assert_eq!(found["inlined"], serde_json::json!([inlined]), "{found}");
+        }
+        if let Some(file) = item["file"].as_str() {
+            assert!(found["file"].as_str().unwrap().ends_with(file), "{found}");
+            assert_eq!(found["line"], item["line"], "{found}");
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, expected["instructions"].as_u64().unwrap());
+}
+
 #[test]
 fn wrong_lldb_bundles_are_refused_with_the_place() {
     let Some(folder) = folder("lldb-traces") else {

@@ -9,6 +9,8 @@ mod corpus;
 mod endings;
 mod everyday;
 mod foreign;
+mod info;
+mod jit;
 mod options;
 mod packets;
 mod perf;

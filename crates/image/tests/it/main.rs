@@ -4,6 +4,7 @@
 
 mod damage;
 mod given;
+mod lines;
 mod names;
 mod plt;
 mod problems;
