@@ -59,6 +59,10 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
     pub(crate) capture_only: bool,
 
+    /// Record the processes that the program starts, too (with `--source qemu`)
+    #[arg(long)]
+    pub(crate) follow_forks: bool,
+
     /// Write the address of every executed instruction to FILE, and the recorder's time-stamp
     /// counter behind it to FILE.tsc, as 8 little-endian bytes each: the truth against which a
     /// decoder can be checked
@@ -151,10 +155,13 @@ pub(crate) struct DumpArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Source {
-    /// The best that this machine has: at present the software recorder
+    /// The best that this machine has: qemu, else step; the summary says which and why
     Auto,
-    /// The software recorder: single-steps the program (ptrace), some 35,000 instructions a second,
-    /// with a virtual clock
+    /// The software recorder under QEMU's user-mode emulation (package qemu-user): some 100 million
+    /// instructions a second, with a virtual clock
+    Qemu,
+    /// The software recorder by single-stepping (ptrace): some 35,000 instructions a second, with a
+    /// virtual clock; needs nothing
     Step,
 }
 

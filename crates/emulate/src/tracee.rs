@@ -14,7 +14,7 @@ use ptrail_pt::{ExecMode, Ip};
 
 use crate::cpu::SharedCpu;
 use crate::ptrace::{self, Stop};
-use crate::{Error, Program};
+use crate::{Error, Program, memory};
 
 /// A process that is traced by this thread.
 pub(crate) struct Tracee {
@@ -131,6 +131,11 @@ impl Tracee {
         }
     }
 
+    /// The name that the kernel has for the process.
+    pub(crate) fn name(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default()
+    }
+
     /// The instruction pointer; `None` if the process is gone.
     pub(crate) fn ip(&self) -> Option<Ip> {
         ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rip)).map(Ip)
@@ -182,22 +187,7 @@ impl Tracee {
 
     /// Reads memory; returns how many bytes could be read.
     pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let whole = self.read_once(address, buffer);
-        if whole == buffer.len() {
-            return whole;
-        }
-        // A read that touches a missing page fails as a whole: take what lies before the page.
-        let to_page_end = (0x1000 - (address as usize & 0xfff)).min(buffer.len());
-        self.read_once(address, &mut buffer[..to_page_end])
-    }
-
-    fn read_once(&self, address: u64, buffer: &mut [u8]) -> usize {
-        use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-        let remote = [RemoteIoVec {
-            base: address as usize,
-            len: buffer.len(),
-        }];
-        process_vm_readv(self.pid, &mut [io::IoSliceMut::new(buffer)], &remote).unwrap_or(0)
+        memory::read(self.pid.as_raw() as u32, address, buffer)
     }
 
     /// Lets a new child process or thread of the program run on by itself, on all CPUs.

@@ -16,4 +16,5 @@ mod recorded;
 mod reference;
 mod refusals;
 mod spans;
+mod threads;
 mod viewer;
