@@ -59,6 +59,23 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
     pub(crate) capture_only: bool,
 
+    /// Record only from here on: a function's symbol, or 0xADDRESS, when it is reached first; the
+    /// program runs unrecorded until then
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) window_start: Option<ptrail_emulate::Start>,
+
+    /// Record at most N instructions; then the program goes on unrecorded
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+
+    /// Keep everything, from start to end (the default)
+    #[arg(long, conflicts_with = "snapshot_size")]
+    pub(crate) full: bool,
+
+    /// Keep only the last SIZE of each thread's trace (bytes, or with K, M, G)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) snapshot_size: Option<usize>,
+
     /// Record the processes that the program starts, too (with `--source qemu`)
     #[arg(long)]
     pub(crate) follow_forks: bool,
@@ -183,4 +200,21 @@ impl From<Timing> for ptrail_emulate::Timing {
             Timing::Tsc => Self::Tsc,
         }
     }
+}
+
+/// A number of bytes as `N`, `NK`, `NM` or `NG`.
+fn size(text: &str) -> Result<usize, String> {
+    let digits = text.strip_suffix(['K', 'M', 'G']).unwrap_or(text);
+    let unit = match &text[digits.len()..] {
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => 1,
+    };
+    digits
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| format!("{text:?} is no size, such as 65536, 64K or 4M"))
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ptrail_emulate::{End, Engine, Error, Outcome, Program, Qemu, Request, Settings, record};
+use ptrail_emulate::{
+    End, Engine, Error, Outcome, Program, Qemu, Request, Settings, Window, record,
+};
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::CodeOptions;
 
@@ -36,6 +38,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         },
         capture: place.path.clone(),
         truth: args.truth.clone(),
+        window: Window {
+            start: args.window_start.clone(),
+            limit: args.limit,
+        },
+        snapshot_size: args.snapshot_size,
         follow_forks: args.follow_forks,
         note: why,
     };

@@ -68,6 +68,11 @@ pub enum Error {
         /// What is missing, and what to do.
         why: String,
     },
+    /// The window's beginning is not in the program.
+    #[error(
+        "--window-start: no such place in the program's file or its loader; check the name (`nm PROGRAM`), or give 0xADDRESS. `--source qemu` looks in libraries too"
+    )]
+    NoStart,
     /// QEMU ended before the program began.
     #[error(
         "QEMU could not start the program ({end}; its own message is above). `--source step` needs no QEMU"

@@ -29,9 +29,11 @@ mod step;
 mod thread;
 mod tracee;
 mod truth;
+mod window;
 
 pub use error::Error;
 pub use front::{Settings, Timing};
 pub use program::Program;
 pub use qemu::Qemu;
 pub use request::{End, Engine, Outcome, Progress, Request, record};
+pub use window::{Start, Window};

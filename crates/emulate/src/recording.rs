@@ -14,6 +14,7 @@ use crate::maps::{self, BuildIds, ExecMapping};
 use crate::process::{PAGE, Process};
 use crate::thread::{Thread, ThreadId};
 use crate::truth::Truth;
+use crate::window::Window;
 use crate::{Engine, Error, Request, Settings, memory};
 
 /// At most this many bytes of one mapping's code are recorded.
@@ -35,6 +36,14 @@ pub(crate) struct Recording {
     command: Vec<String>,
     build_ids: BuildIds,
     code: Vec<CodeBlob>,
+    window: Window,
+    /// Where the window begins, once that is known.
+    starts_at: Option<u64>,
+    has_begun: bool,
+    /// Instructions that may still be recorded; none before the window begins.
+    remaining: u64,
+    /// Of each thread's trace, only the last so many bytes are kept.
+    snapshot_size: Option<usize>,
     notes: BTreeMap<String, u64>,
 }
 
@@ -70,6 +79,14 @@ impl Recording {
                 .collect(),
             build_ids: BuildIds::default(),
             code: Vec::new(),
+            window: request.window.clone(),
+            starts_at: None,
+            has_begun: request.window.start.is_none(),
+            remaining: match request.window {
+                Window { start: Some(_), .. } => 0,
+                Window { limit, .. } => limit.unwrap_or(u64::MAX),
+            },
+            snapshot_size: request.snapshot_size,
             notes: request.note.iter().map(|note| (note.clone(), 1)).collect(),
         })
     }
@@ -96,6 +113,7 @@ impl Recording {
             tid,
             front: Front::new(self.settings, self.clock.tsc()),
             truth,
+            kept: Vec::new(),
             on: false,
             ended: false,
             instructions: 0,
@@ -154,6 +172,7 @@ impl Recording {
             truth.finish()?;
         }
         self.write_pieces(thread, 1)?;
+        self.write_snapshot(thread)?;
         self.record_for(pid, tid, Record::Exit)
     }
 
@@ -176,6 +195,11 @@ impl Recording {
         instruction: Instruction,
         next: Ip,
     ) -> Result<(), Error> {
+        if self.remaining == 0 {
+            self.interrupted(thread, ip);
+            return Ok(());
+        }
+        self.remaining -= 1;
         self.threads[thread.0].executed(&mut self.clock, ip, instruction, next)?;
         self.write_pieces(thread, PIECE)
     }
@@ -188,11 +212,25 @@ impl Recording {
         start: Ip,
         offsets: &[u16],
     ) -> Result<(), Error> {
-        self.threads[thread.0].straight(&mut self.clock, start, offsets)
+        let (inside, outside) = match usize::try_from(self.remaining) {
+            Ok(remaining) if remaining < offsets.len() => offsets.split_at(remaining),
+            _ => (offsets, [].as_slice()),
+        };
+        self.remaining -= inside.len() as u64;
+        self.threads[thread.0].straight(&mut self.clock, start, inside)?;
+        if let Some(&first) = outside.first() {
+            self.interrupted(thread, start.offset(u64::from(first)));
+        }
+        Ok(())
     }
 
     /// See [`Thread::entered_kernel`].
     pub(crate) fn entered_kernel(&mut self, thread: ThreadId, ip: Ip) -> Result<(), Error> {
+        if self.remaining == 0 {
+            self.interrupted(thread, ip);
+            return Ok(());
+        }
+        self.remaining -= 1;
         self.threads[thread.0].entered_kernel(&mut self.clock, ip)?;
         self.write_pieces(thread, PIECE)
     }
@@ -210,6 +248,40 @@ impl Recording {
     /// Real time passed while the program was in the kernel.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.clock.pass(time);
+    }
+
+    // ---- window ----
+
+    /// Where the window begins, if it has not begun yet and that is known.
+    #[inline]
+    pub(crate) fn starts_at(&self) -> Option<u64> {
+        self.starts_at
+    }
+
+    /// The window begins.
+    pub(crate) fn begin(&mut self) {
+        self.has_begun = true;
+        self.starts_at = None;
+        self.remaining = self.window.limit.unwrap_or(u64::MAX);
+    }
+
+    /// Whether the window has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Whether as many instructions were recorded as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.has_begun && self.remaining == 0
+    }
+
+    fn look_for_start(&mut self, pid: u32, mapping: &ExecMapping) {
+        if !self.has_begun
+            && self.starts_at.is_none()
+            && let Some(start) = &self.window.start
+        {
+            self.starts_at = start.resolve(pid, mapping);
+        }
     }
 
     // ---- sideband ----
@@ -249,6 +321,7 @@ impl Recording {
     }
 
     fn record_mapping(&mut self, pid: u32, mapping: ExecMapping) -> Result<(), Error> {
+        self.look_for_start(pid, &mapping);
         let build_id = if mapping.is_file() {
             self.build_ids.of(pid, &mapping.path)
         } else {
@@ -368,11 +441,32 @@ impl Recording {
 
     fn write_piece(&mut self, thread: ThreadId) -> Result<(), Error> {
         let Thread {
-            pid, tid, front, ..
+            pid,
+            tid,
+            front,
+            kept,
+            ..
         } = &mut self.threads[thread.0];
-        let bytes = front.take();
+        let mut bytes = front.take();
+        if let Some(size) = self.snapshot_size {
+            kept.append(&mut bytes);
+            if kept.len() >= 2 * size {
+                kept.drain(..kept.len() - size);
+            }
+        }
         self.writer
             .trace(*pid, *tid, self.clock.perf_time(), &bytes)?;
+        Ok(())
+    }
+
+    /// Writes what was kept for the snapshot; it begins anywhere within a packet.
+    fn write_snapshot(&mut self, thread: ThreadId) -> Result<(), Error> {
+        let Thread { pid, tid, kept, .. } = &mut self.threads[thread.0];
+        let size = self.snapshot_size.unwrap_or(0).min(kept.len());
+        let bytes = std::mem::take(kept);
+        let last = &bytes[bytes.len() - size..];
+        self.writer
+            .trace(*pid, *tid, self.clock.perf_time(), last)?;
         Ok(())
     }
 
@@ -380,6 +474,9 @@ impl Recording {
     pub(crate) fn finish(mut self, end: &str) -> Result<Vec<String>, Error> {
         for number in 0..self.threads.len() {
             self.thread_ended(ThreadId(number))?;
+        }
+        if !self.has_begun {
+            self.note("nothing was recorded: the place where the window begins was not reached");
         }
         let notes: Vec<_> = self
             .notes

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::{Error, Program, Settings, qemu, step};
+use crate::{Error, Program, Settings, Window, qemu, step};
 
 /// What runs the program and sees what it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,10 @@ pub struct Request<'a> {
     /// If given, the address of every executed instruction goes there, 8 little-endian bytes each,
     /// and the time-stamp counter behind each to a file of the same name with `.tsc` at its end.
     pub truth: Option<PathBuf>,
+    /// Part of the run to record.
+    pub window: Window,
+    /// Keep only the last so many bytes of each thread's trace.
+    pub snapshot_size: Option<usize>,
     /// Record child processes too.
     pub follow_forks: bool,
     /// A sentence for the capture's notes.
@@ -69,7 +73,7 @@ pub enum End {
 pub struct Outcome {
     /// How the program ended.
     pub end: End,
-    /// The recording was stopped by Ctrl-C (or SIGTERM) before the program ended.
+    /// The recording ended before the program: by Ctrl-C (or SIGTERM), or because its window was full.
     pub stopped_early: bool,
     /// Instructions recorded.
     pub instructions: u64,
@@ -89,12 +93,26 @@ pub fn record(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Resu
     }
 }
 
+/// Why a recording ended before the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Early {
+    /// By Ctrl-C.
+    Stopped,
+    /// Its window was full.
+    Full,
+}
+
 /// How the recording ended, for people.
-pub(crate) fn describe(end: End, stopped_early: bool, interrupted: bool) -> String {
-    let how = match end {
-        _ if stopped_early => return "stopped by Ctrl-C before the program ended".to_string(),
-        End::Exited(status) => format!("the program exited with status {status}"),
-        End::Killed(number) => format!(
+pub(crate) fn describe(end: End, early: Option<Early>, interrupted: bool) -> String {
+    let how = match (early, end) {
+        (Some(Early::Stopped), _) => {
+            return "stopped by Ctrl-C before the program ended".to_string();
+        }
+        (Some(Early::Full), _) => {
+            return "as many instructions as were to be recorded; the program went on".to_string();
+        }
+        (None, End::Exited(status)) => format!("the program exited with status {status}"),
+        (None, End::Killed(number)) => format!(
             "the program was killed by signal {number}{}",
             signal_name(number)
         ),

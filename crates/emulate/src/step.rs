@@ -22,7 +22,7 @@ use ptrail_pt::Ip;
 use crate::interrupt::Guard;
 use crate::ptrace::Stop;
 use crate::recording::Recording;
-use crate::request::describe;
+use crate::request::{Early, describe};
 use crate::thread::ThreadId;
 use crate::tracee::Tracee;
 use crate::{End, Engine, Error, Outcome, Progress, Request};
@@ -47,7 +47,10 @@ pub(crate) fn record(
     recording.image_replaced(pid, &tracee.name())?;
     recording.mappings_changed(pid)?;
     let thread = recording.thread(pid, pid)?;
-    let stepper = Stepper::new(tracee, recording, thread, guard);
+    let mut stepper = Stepper::new(tracee, recording, thread, guard);
+    if let Some(end) = stepper.run_to_start()? {
+        return stepper.ended(end, None);
+    }
     stepper.run(progress)
 }
 
@@ -120,8 +123,13 @@ impl Stepper {
             let Some(stop) = self.wait()? else {
                 return self.stop_running();
             };
-            if self.guard.must_stop() && !stop.is_end() {
-                return self.stop_stopped(stop);
+            if !stop.is_end() {
+                if self.guard.must_stop() {
+                    return self.stop_stopped(stop, Early::Stopped);
+                }
+                if self.recording.is_full() {
+                    return self.stop_stopped(stop, Early::Full);
+                }
             }
             next = self.stopped(stop, instruction)?;
             let instructions = self.recording.instructions();
@@ -136,7 +144,44 @@ impl Stepper {
                 });
             }
         };
-        self.ended(end, false)
+        self.ended(end, None)
+    }
+
+    /// Lets the program run by itself to where its window begins; its end, if that comes first.
+    fn run_to_start(&mut self) -> Result<Option<End>, Error> {
+        if self.recording.has_begun() {
+            return Ok(None);
+        }
+        let Some(start) = self.recording.starts_at() else {
+            return Err(Error::NoStart);
+        };
+        let code = self.tracee.set_breakpoint(start)?;
+        let mut signal = 0;
+        loop {
+            self.tracee.resume(signal)?;
+            signal = 0;
+            match self.tracee.wait_on()? {
+                Stop::Exited(status) => return Ok(Some(End::Exited(status))),
+                Stop::Killed(signal) => return Ok(Some(End::Killed(signal))),
+                Stop::Signal(libc::SIGTRAP) if self.tracee.ip() == Some(Ip(start + 1)) => break,
+                Stop::Signal(other) => {
+                    self.guard.arrived(other);
+                    signal = other;
+                }
+                Stop::Event { event, .. } if event != libc::PTRACE_EVENT_STOP => {
+                    if let Some(child) = self.tracee.new_child() {
+                        self.tracee.release(child);
+                    }
+                }
+                Stop::Event { .. } => {}
+            }
+        }
+        self.tracee.take_breakpoint(start, code)?;
+        self.recording.mappings_changed(self.pid())?;
+        self.recording.begin();
+        self.at = Ip(start);
+        self.expect = Expect::Instruction;
+        Ok(None)
     }
 
     /// Waits for the next stop; `None` if the recording is to be stopped first.
@@ -338,12 +383,14 @@ impl Stepper {
     /// Stops recording the program, which is running.
     fn stop_running(self) -> Result<Outcome, Error> {
         let stop = self.tracee.interrupt()?;
-        self.stop_stopped(stop)
+        self.stop_stopped(stop, Early::Stopped)
     }
 
     /// Stops recording the program, which stopped like this; it runs on by itself, and its end is
     /// waited for.
-    fn stop_stopped(mut self, mut stop: Stop) -> Result<Outcome, Error> {
+    fn stop_stopped(mut self, mut stop: Stop, early: Early) -> Result<Outcome, Error> {
+        // What executes from here on is not recorded.
+        self.recording.interrupted(self.thread, self.at);
         self.pass_syscall();
         let end = loop {
             let signal = match stop {
@@ -360,7 +407,7 @@ impl Stepper {
             }
             stop = self.tracee.wait_on()?;
         };
-        self.ended(end, true)
+        self.ended(end, Some(early))
     }
 
     /// The time since the system call began that is still under way, if there is one.
@@ -371,13 +418,13 @@ impl Stepper {
         }
     }
 
-    fn ended(self, end: End, stopped_early: bool) -> Result<Outcome, Error> {
+    fn ended(self, end: End, early: Option<Early>) -> Result<Outcome, Error> {
         let instructions = self.recording.instructions();
-        let how = describe(end, stopped_early, self.guard.interrupted());
+        let how = describe(end, early, self.guard.interrupted());
         let notes = self.recording.finish(&how)?;
         Ok(Outcome {
             end,
-            stopped_early,
+            stopped_early: early.is_some(),
             instructions,
             notes,
         })

@@ -17,6 +17,8 @@ pub(crate) struct Thread {
     pub(crate) tid: u32,
     pub(crate) front: Front,
     pub(crate) truth: Option<Truth>,
+    /// The trace for a snapshot, of which only the end is wanted.
+    pub(crate) kept: Vec<u8>,
     /// Tracing is on: the last packet of the flow was no TIP.PGD.
     pub(crate) on: bool,
     /// All its trace is written.

@@ -131,6 +131,28 @@ impl Tracee {
         }
     }
 
+    /// Puts an INT3 at an address; returns the code that it replaces.
+    pub(crate) fn set_breakpoint(&self, address: u64) -> Result<i64, Error> {
+        let place = address as nix::sys::ptrace::AddressType;
+        let code = nix::sys::ptrace::read(self.pid, place)
+            .map_err(Error::system("read the code where the window begins"))?;
+        self.write(address, code & !0xff | 0xcc)?;
+        Ok(code)
+    }
+
+    /// Takes it away again, and puts the program before it.
+    pub(crate) fn take_breakpoint(&self, address: u64, code: i64) -> Result<(), Error> {
+        self.write(address, code)?;
+        let place = std::mem::offset_of!(libc::user, regs.rip) as nix::sys::ptrace::AddressType;
+        nix::sys::ptrace::write_user(self.pid, place, address as i64)
+            .map_err(Error::system("put the program where its window begins"))
+    }
+
+    fn write(&self, address: u64, word: i64) -> Result<(), Error> {
+        nix::sys::ptrace::write(self.pid, address as nix::sys::ptrace::AddressType, word)
+            .map_err(Error::system("write a breakpoint where the window begins"))
+    }
+
     /// The name that the kernel has for the process.
     pub(crate) fn name(&self) -> String {
         fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default()

@@ -18,3 +18,4 @@ mod refusals;
 mod spans;
 mod threads;
 mod viewer;
+mod window;

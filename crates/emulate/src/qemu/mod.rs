@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::interrupt::Guard;
 use crate::ptrace::{self, Stop};
 use crate::recording::Recording;
-use crate::request::describe;
+use crate::request::{Early, describe};
 use crate::{End, Engine, Error, Outcome, Progress, Request};
 use rings::Memory;
 pub use start::Qemu;
@@ -68,7 +68,11 @@ impl Session {
                     elapsed: begin.elapsed(),
                 });
             }
-            if self.turns.read(&self.guard)? {
+            let any = self.turns.read(&self.guard)?;
+            if self.turns.recording.is_full() {
+                return self.stop(Early::Full);
+            }
+            if any {
                 continue;
             }
             let stop = ptrace::poll(self.qemu.pid).map_err(Error::io("wait for QEMU"))?;
@@ -76,16 +80,16 @@ impl Session {
                 break end;
             }
             if self.guard.must_stop() {
-                return self.stop();
+                return self.stop(Early::Stopped);
             }
             std::thread::sleep(PAUSE);
         };
         self.turns.read_rest(&self.guard)?;
-        self.ended(end, false)
+        self.ended(end, None)
     }
 
     /// Stops recording; the program runs on by itself, and its end is waited for.
-    fn stop(self) -> Result<Outcome, Error> {
+    fn stop(self, early: Early) -> Result<Outcome, Error> {
         self.turns.memory.close();
         let end = loop {
             if let Some(end) = ptrace::wait(self.qemu.pid)
@@ -95,10 +99,10 @@ impl Session {
                 break end;
             }
         };
-        self.ended(end, true)
+        self.ended(end, Some(early))
     }
 
-    fn ended(self, end: End, stopped_early: bool) -> Result<Outcome, Error> {
+    fn ended(self, end: End, early: Option<Early>) -> Result<Outcome, Error> {
         self.turns.memory.close();
         if self.turns.has_begun() {
             let pid = self.qemu.pid.as_raw() as u32;
@@ -106,19 +110,19 @@ impl Session {
                 (End::Killed(_), Some(signal)) => End::Killed(signal),
                 (end, _) => end,
             };
-            let how = describe(end, stopped_early, self.guard.interrupted());
+            let how = describe(end, early, self.guard.interrupted());
             let recording = self.turns.finish()?;
             let instructions = recording.instructions();
             let notes = recording.finish(&how)?;
             return Ok(Outcome {
                 end,
-                stopped_early,
+                stopped_early: early.is_some(),
                 instructions,
                 notes,
             });
         }
         Err(Error::Qemu {
-            end: describe(end, false, false),
+            end: describe(end, None, false),
         })
     }
 }

@@ -91,7 +91,7 @@ impl Replay {
                 continue;
             }
             let tag = word >> 24 & 0x7f;
-            if tag == event::TURN {
+            if tag == event::TURN || recording.is_full() {
                 unread.back(1);
                 break;
             }
@@ -128,6 +128,9 @@ impl Replay {
             self.complete(pending, next, recording)?;
         }
         self.pending = id;
+        if recording.starts_at() == Some(next.0) {
+            recording.begin();
+        }
         if let Some(code) = unrecorded {
             let Code {
                 bytes,
