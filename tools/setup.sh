@@ -3,8 +3,8 @@
 #
 #   tools/setup.sh build    what a build needs: a C compiler, which cargo links with
 #   tools/setup.sh test     what the tests need (the default): also compilers for the test programs,
-#                           `perf` as the reference decoder, readelf and friends, and Perfetto's
-#                           trace processor with the Node.js that it runs in
+#                           `perf` as the reference decoder, QEMU to record under, readelf and
+#                           friends, and Perfetto's trace processor with the Node.js that it runs in
 #
 # Running it again does nothing; when everything is there it needs neither the network nor root.
 set -euo pipefail
@@ -57,6 +57,7 @@ missing_for_test() {
     has script || echo bsdutils
     has ps || echo procps
     has callgrind_annotate || echo valgrind
+    has qemu-x86_64 || echo qemu-user
     has_perf || link_perf
     has_perf || perf_package
 }

@@ -61,6 +61,27 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
     pub(crate) capture_only: bool,
 
+    /// Record only from here on: a function's symbol, or 0xADDRESS, when it is reached first; the
+    /// program runs unrecorded until then
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) window_start: Option<ptrail_emulate::Start>,
+
+    /// Record at most N instructions; then the program goes on unrecorded
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+
+    /// Keep everything, from start to end (the default)
+    #[arg(long, conflicts_with = "snapshot_size")]
+    pub(crate) full: bool,
+
+    /// Keep only the last SIZE of each thread's trace (bytes, or with K, M, G)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) snapshot_size: Option<usize>,
+
+    /// Record the processes that the program starts, too (with `--source qemu`)
+    #[arg(long)]
+    pub(crate) follow_forks: bool,
+
     /// Write the address of every executed instruction to FILE, and the recorder's time-stamp
     /// counter behind it to FILE.tsc, as 8 little-endian bytes each: the truth against which a
     /// decoder can be checked
@@ -181,10 +202,13 @@ pub(crate) struct DumpArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Source {
-    /// The best that this machine has: at present the software recorder
+    /// The best that this machine has: qemu, else step; the summary says which and why
     Auto,
-    /// The software recorder: single-steps the program (ptrace), some 35,000 instructions a second,
-    /// with a virtual clock
+    /// The software recorder under QEMU's user-mode emulation (package qemu-user): some 100 million
+    /// instructions a second, with a virtual clock
+    Qemu,
+    /// The software recorder by single-stepping (ptrace): some 35,000 instructions a second, with a
+    /// virtual clock; needs nothing
     Step,
 }
 
@@ -206,4 +230,21 @@ impl From<Timing> for ptrail_emulate::Timing {
             Timing::Tsc => Self::Tsc,
         }
     }
+}
+
+/// A number of bytes as `N`, `NK`, `NM` or `NG`.
+fn size(text: &str) -> Result<usize, String> {
+    let digits = text.strip_suffix(['K', 'M', 'G']).unwrap_or(text);
+    let unit = match &text[digits.len()..] {
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => 1,
+    };
+    digits
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| format!("{text:?} is no size, such as 65536, 64K or 4M"))
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ptrail_emulate::{End, Outcome, Program, Request, Settings, record};
+use ptrail_emulate::{
+    End, Engine, Error, Outcome, Program, Qemu, Request, Settings, Window, record,
+};
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::CodeOptions;
 
@@ -15,10 +17,8 @@ use crate::progress::Line;
 use crate::{decode, report};
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
-    match args.source {
-        Source::Auto | Source::Step => {}
-    }
     let program = Program::find(args.program.clone())?;
+    let (engine, why) = choose(args.source, &program)?;
     let outputs = match (args.capture_only, args.outputs.is_empty()) {
         (true, _) => Vec::new(),
         (false, true) => vec![default_output(&program.args)],
@@ -31,12 +31,20 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let place = CapturePlace::new(args.keep_capture.as_deref())?;
     let request = Request {
         program: &program,
+        engine,
         settings: Settings {
             timing: args.timing.into(),
             ..Settings::default()
         },
         capture: place.path.clone(),
         truth: args.truth.clone(),
+        window: Window {
+            start: args.window_start.clone(),
+            limit: args.limit,
+        },
+        snapshot_size: args.snapshot_size,
+        follow_forks: args.follow_forks,
+        note: why,
     };
     let outcome = {
         let mut line = Line::new(args.quiet);
@@ -54,6 +62,25 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         return Err(error.context(format!("the recording is kept in {}, but", kept.display())));
     }
     Ok(exit_code(outcome.end))
+}
+
+/// The engine to use; and if the choice was left to ptrail, which it is and why.
+fn choose(source: Source, program: &Program) -> Result<(Engine, Option<String>)> {
+    match (source, Qemu::find(program)) {
+        (Source::Step, _) => Ok((Engine::Step, None)),
+        (Source::Qemu, found) => {
+            found?;
+            Ok((Engine::Qemu, None))
+        }
+        (Source::Auto, Ok(_)) => Ok((
+            Engine::Qemu,
+            Some("engine qemu was chosen: it is here, and much faster than step".into()),
+        )),
+        (Source::Auto, Err(Error::NoQemu { why })) => {
+            Ok((Engine::Step, Some(format!("engine step was chosen: {why}"))))
+        }
+        (Source::Auto, Err(error)) => Err(error.into()),
+    }
 }
 
 fn write_timeline(

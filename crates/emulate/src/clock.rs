@@ -90,9 +90,9 @@ impl VirtualClock {
         self.tsc / TICKS_PER_NS
     }
 
-    /// An instruction executes.
-    pub(crate) fn tick(&mut self) {
-        self.tsc += 1;
+    /// Instructions execute.
+    pub(crate) fn tick(&mut self, instructions: u64) {
+        self.tsc += instructions;
     }
 
     /// Real time passes.

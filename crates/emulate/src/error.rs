@@ -62,6 +62,30 @@ pub enum Error {
         /// What forbids it and what to do.
         cure: String,
     },
+    /// The `qemu` engine can't be used.
+    #[error("the engine `qemu` can't be used: {why}. `--source step` needs nothing, and is slow")]
+    NoQemu {
+        /// What is missing, and what to do.
+        why: String,
+    },
+    /// The window's beginning is not in the program.
+    #[error(
+        "--window-start: no such place in the program's file or its loader; check the name (`nm PROGRAM`), or give 0xADDRESS. `--source qemu` looks in libraries too"
+    )]
+    NoStart,
+    /// QEMU ended before the program began.
+    #[error(
+        "QEMU could not start the program ({end}; its own message is above). `--source step` needs no QEMU"
+    )]
+    Qemu {
+        /// How it ended.
+        end: String,
+    },
+    /// The plugin wrote what it never writes.
+    #[error(
+        "QEMU's plugin sent what ptrail does not understand: was its memory overwritten by the program?"
+    )]
+    QemuProtocol,
     /// A system call that should not fail did.
     #[error("cannot {what}: {source}")]
     System {

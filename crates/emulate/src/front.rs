@@ -53,9 +53,11 @@ pub(crate) struct Front {
     encoder: Encoder,
     outcomes: u64,
     outcome_count: u8,
-    returns: Vec<Ip>,
+    returns: ReturnStack,
     last_cycle: u64,
     last_mtc: u64,
+    /// When the crystal clock begins its next MTC period.
+    next_mtc: u64,
     last_psb: usize,
     written: usize,
 }
@@ -68,9 +70,10 @@ impl Front {
             encoder: Encoder::new(),
             outcomes: 0,
             outcome_count: 0,
-            returns: Vec::with_capacity(RETURN_DEPTH),
+            returns: ReturnStack::default(),
             last_cycle: now.0,
             last_mtc: mtc_tick(now),
+            next_mtc: mtc_time(mtc_tick(now) + 1),
             last_psb: 0,
             written: 0,
         };
@@ -133,9 +136,6 @@ impl Front {
 
     /// A call executed that returns to `return_to`.
     pub(crate) fn call(&mut self, return_to: Ip) {
-        if self.returns.len() == RETURN_DEPTH {
-            self.returns.remove(0);
-        }
         self.returns.push(return_to);
     }
 
@@ -155,7 +155,7 @@ impl Front {
 
     /// A near return went to `to`.
     pub(crate) fn ret(&mut self, to: Ip, now: Tsc) {
-        if self.settings.return_compression && self.returns.last() == Some(&to) {
+        if self.settings.return_compression && self.returns.last() == Some(to) {
             self.returns.pop();
             self.outcome(true, now);
         } else {
@@ -164,6 +164,11 @@ impl Front {
             self.returns.clear();
             self.indirect(to, now);
         }
+    }
+
+    /// Time passed while nothing left the trace.
+    pub(crate) fn passed(&mut self, now: Tsc) {
+        self.mtc(now);
     }
 
     /// The instruction before `next` is complete: time for what comes between instructions.
@@ -208,7 +213,14 @@ impl Front {
         }
     }
 
+    #[inline]
     fn mtc(&mut self, now: Tsc) {
+        if now.0 >= self.next_mtc {
+            self.mtc_due(now);
+        }
+    }
+
+    fn mtc_due(&mut self, now: Tsc) {
         let has_mtc = self.settings.timing != Timing::Tsc;
         let tick = mtc_tick(now);
         if tick - self.last_mtc > SILENT_PERIODS {
@@ -225,9 +237,10 @@ impl Front {
         }
         while self.last_mtc < tick {
             self.last_mtc += 1;
-            self.cyc(Tsc((self.last_mtc * TICKS_PER_CRYSTAL) << MTC_FREQ));
+            self.cyc(Tsc(mtc_time(self.last_mtc)));
             self.encoder.put(&Packet::Mtc(self.last_mtc as u8));
         }
+        self.next_mtc = mtc_time(tick + 1);
     }
 
     fn psb(&mut self, ip: Option<Ip>, now: Tsc) {
@@ -247,9 +260,52 @@ impl Front {
     }
 }
 
+/// Where calls return to, the last [`RETURN_DEPTH`] of them.
+struct ReturnStack {
+    calls: [Ip; RETURN_DEPTH],
+    top: usize,
+    len: usize,
+}
+
+impl Default for ReturnStack {
+    fn default() -> Self {
+        Self {
+            calls: [Ip(0); RETURN_DEPTH],
+            top: 0,
+            len: 0,
+        }
+    }
+}
+
+impl ReturnStack {
+    fn push(&mut self, return_to: Ip) {
+        self.top = (self.top + 1) % RETURN_DEPTH;
+        self.calls[self.top] = return_to;
+        self.len = (self.len + 1).min(RETURN_DEPTH);
+    }
+
+    fn last(&self) -> Option<Ip> {
+        (self.len > 0).then(|| self.calls[self.top])
+    }
+
+    fn pop(&mut self) {
+        self.top = (self.top + RETURN_DEPTH - 1) % RETURN_DEPTH;
+        self.len -= 1;
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
 /// How many MTC periods the crystal clock has counted.
 fn mtc_tick(now: Tsc) -> u64 {
     (now.0 / TICKS_PER_CRYSTAL) >> MTC_FREQ
+}
+
+/// When an MTC period begins, in ticks of the TSC.
+fn mtc_time(tick: u64) -> u64 {
+    (tick * TICKS_PER_CRYSTAL) << MTC_FREQ
 }
 
 /// The payload of TMA: crystal clock, and TSC ticks since its last tick.

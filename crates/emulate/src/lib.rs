@@ -5,8 +5,9 @@
 //! the recorder; in tests it is the truth, because what executed is known.
 //!
 //! 1. [`Program::find`] looks the program up and says why it can't be recorded, if so.
-//! 2. [`record`] runs it under the `step` engine (ptrace single-stepping), calls back with progress,
-//!    and returns an [`Outcome`] when the program has ended or the recording was stopped.
+//! 2. [`Qemu::find`] says whether the fast engine can run it, and why not.
+//! 3. [`record`] runs it under an [`Engine`], calls back with progress, and returns an [`Outcome`]
+//!    when the program has ended or the recording was stopped.
 //!
 //! Time is virtual: an instruction costs one cycle of a 2 GHz clock, a system call what it really
 //! took. [`clock`] has the constants.
@@ -17,13 +18,22 @@ mod error;
 mod front;
 mod interrupt;
 mod maps;
+mod memory;
+mod process;
 mod program;
 mod ptrace;
+mod qemu;
 mod recording;
+mod request;
 mod step;
+mod thread;
 mod tracee;
+mod truth;
+mod window;
 
 pub use error::Error;
 pub use front::{Settings, Timing};
 pub use program::Program;
-pub use step::{End, Outcome, Progress, Request, record};
+pub use qemu::Qemu;
+pub use request::{End, Engine, Outcome, Progress, Request, record};
+pub use window::{Start, Window};

@@ -17,6 +17,12 @@ pub(crate) struct ExecMapping {
 }
 
 impl ExecMapping {
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        address
+            .checked_sub(self.address)
+            .is_some_and(|offset| offset < self.len)
+    }
+
     pub(crate) fn is_file(&self) -> bool {
         self.path.starts_with('/') && !self.path.starts_with("//")
     }

@@ -43,6 +43,30 @@ impl Program {
         Ok(Self { path, args })
     }
 
+    /// The name that the kernel gives a process that runs it: 15 bytes of the file's.
+    pub(crate) fn kernel_name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default().as_bytes();
+        String::from_utf8_lossy(&name[..name.len().min(15)]).into_owned()
+    }
+
+    /// What the kernel would run: for a script the interpreter, with the arguments that it gets.
+    pub(crate) fn without_script(&self) -> (PathBuf, Vec<OsString>) {
+        let (mut path, mut args) = (self.path.clone(), self.args.clone());
+        for _ in 0..SCRIPT_DEPTH {
+            let Some((interpreter, argument)) = script_line(&path) else {
+                break;
+            };
+            let script = std::mem::replace(&mut path, interpreter.clone()).into_os_string();
+            args.splice(
+                ..1,
+                [Some(interpreter.into()), argument, Some(script)]
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        (path, args)
+    }
+
     pub(crate) fn c_path(&self) -> CString {
         c_string(self.path.as_os_str().as_bytes())
     }
@@ -142,6 +166,19 @@ fn interpreter(line: &[u8]) -> Option<PathBuf> {
         .split(|&byte| byte == b' ' || byte == b'\t')
         .find(|word| !word.is_empty())?;
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(word)))
+}
+
+/// Interpreter and argument of a script's first line; `None` if it is no script.
+fn script_line(path: &Path) -> Option<(PathBuf, Option<OsString>)> {
+    let mut head = Vec::with_capacity(SCRIPT_LINE);
+    let file = File::open(path).ok()?;
+    file.take(SCRIPT_LINE as u64).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?;
+    let interpreter = interpreter(line)?;
+    let line = line.split(|&byte| byte == b'\n').next()?.trim_ascii();
+    let rest = line[interpreter.as_os_str().len()..].trim_ascii();
+    let argument = (!rest.is_empty()).then(|| std::ffi::OsStr::from_bytes(rest).to_owned());
+    Some((interpreter, argument))
 }
 
 fn check_set_id(path: &Path, meta: &fs::Metadata) -> Result<(), Error> {

@@ -99,9 +99,21 @@ pub(crate) fn interrupt(pid: Pid) -> io::Result<()> {
 
 /// Waits for its next stop or its end; `None` if a signal came to the tracer first.
 pub(crate) fn wait(pid: Pid) -> io::Result<Option<Stop>> {
+    wait_with(pid, 0)
+}
+
+/// Its stop or end if there is one already.
+pub(crate) fn poll(pid: Pid) -> io::Result<Option<Stop>> {
+    wait_with(pid, libc::WNOHANG)
+}
+
+fn wait_with(pid: Pid, options: i32) -> io::Result<Option<Stop>> {
     let mut status = 0;
     // SAFETY: waitpid writes the status to a valid place.
-    let result = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::__WALL) };
+    let result = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::__WALL | options) };
+    if result == 0 {
+        return Ok(None);
+    }
     if result != -1 {
         return Ok(Some(Stop::from_status(status)));
     }

@@ -1,172 +1,248 @@
-//! A recording under way: what the program does becomes packets, records and truth.
+//! A recording under way: what the threads of a program do becomes a capture.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ptrail_flow::{Class, FarKind, Instruction};
+use ptrail_flow::Instruction;
 use ptrail_perfdata::{CodeBlob, Extra, Machine, Record, Sideband, SourceNote, Target, Writer};
-use ptrail_pt::{Ip, Tsc};
+use ptrail_pt::Ip;
 
-use crate::clock::{self, KERNEL_CROSSING, VirtualClock};
+use crate::clock::{self, VirtualClock};
 use crate::front::Front;
 use crate::maps::{self, BuildIds, ExecMapping};
-use crate::tracee::Tracee;
-use crate::{Error, Program, Settings};
+use crate::process::{PAGE, Process};
+use crate::thread::{Thread, ThreadId};
+use crate::truth::Truth;
+use crate::window::Window;
+use crate::{Engine, Error, Request, Settings, memory};
 
 /// At most this many bytes of one mapping's code are recorded.
 const CODE_LIMIT: u64 = 64 << 20;
-/// Size of a page.
-const PAGE: u64 = 4096;
 /// Packets are written to the file in pieces of about this size, in bytes.
 const PIECE: usize = 1 << 18;
 
 /// What goes into the capture, as it happens.
 pub(crate) struct Recording {
-    front: Front,
+    engine: Engine,
+    settings: Settings,
     pub(crate) clock: VirtualClock,
     writer: Writer,
-    truth: Option<Truth>,
-    pid: u32,
+    /// Where the truth is to be written.
+    truth: Option<PathBuf>,
+    threads: Vec<Thread>,
+    processes: HashMap<u32, Process>,
     wall_clock: (u64, u64),
     command: Vec<String>,
-    mappings: Vec<ExecMapping>,
     build_ids: BuildIds,
     code: Vec<CodeBlob>,
-    /// Pages of writable code as they were last recorded, by address.
-    pages: HashMap<u64, Vec<u8>>,
+    window: Window,
+    /// Where the window begins, once that is known.
+    starts_at: Option<u64>,
+    has_begun: bool,
+    /// Instructions that may still be recorded; none before the window begins.
+    remaining: u64,
+    /// Of each thread's trace, only the last so many bytes are kept.
+    snapshot_size: Option<usize>,
     notes: BTreeMap<String, u64>,
-    /// Tracing is on: the last packet of the flow was no TIP.PGD.
-    on: bool,
-    pub(crate) instructions: u64,
 }
 
 impl Recording {
-    pub(crate) fn new(
-        program: &Program,
-        tracee: &Tracee,
-        settings: Settings,
-        capture: &Path,
-        truth: Option<&Path>,
-    ) -> Result<Self, Error> {
-        let pid = tracee.pid.as_raw() as u32;
+    /// Begins the recording of a process; its first thread comes with it.
+    pub(crate) fn new(engine: Engine, request: &Request<'_>, pid: u32) -> Result<Self, Error> {
         let clock = VirtualClock::start();
         let wall_clock = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_nanos() as u64;
         let target = Target {
-            pt_config: clock::pt_config(&settings),
+            pt_config: clock::pt_config(&request.settings),
             clock: clock::conversion(),
             machine: machine(),
             pid,
             tid: pid,
         };
-        let mut recording = Self {
-            front: Front::new(settings, clock.tsc()),
+        Ok(Self {
+            engine,
+            settings: request.settings,
             clock,
-            writer: Writer::create(capture, target)?,
-            truth: truth.map(Truth::create).transpose()?,
-            pid,
+            writer: Writer::create(&request.capture, target)?,
+            truth: request.truth.clone(),
+            threads: Vec::new(),
+            processes: HashMap::new(),
             wall_clock: (wall_clock, clock.perf_time()),
-            command: program
+            command: request
+                .program
                 .args
                 .iter()
                 .map(|arg| arg.to_string_lossy().into_owned())
                 .collect(),
-            mappings: Vec::new(),
             build_ids: BuildIds::default(),
             code: Vec::new(),
-            pages: HashMap::new(),
-            notes: BTreeMap::new(),
-            on: false,
-            instructions: 0,
+            window: request.window.clone(),
+            starts_at: None,
+            has_begun: request.window.start.is_none(),
+            remaining: match request.window {
+                Window { start: Some(_), .. } => 0,
+                Window { limit, .. } => limit.unwrap_or(u64::MAX),
+            },
+            snapshot_size: request.snapshot_size,
+            notes: request.note.iter().map(|note| (note.clone(), 1)).collect(),
+        })
+    }
+
+    // ---- threads ----
+
+    /// A thread is recorded from now on. It may be the first of its process, or one that another
+    /// thread of the process started.
+    pub(crate) fn thread(&mut self, pid: u32, tid: u32) -> Result<ThreadId, Error> {
+        if tid != pid {
+            let record = Record::Fork {
+                parent_pid: pid,
+                parent_tid: pid,
+            };
+            self.record_for(pid, tid, record)?;
+        }
+        let truth = match &self.truth {
+            Some(path) if self.threads.is_empty() => Some(Truth::create(path.clone())?),
+            Some(path) => Some(Truth::of_thread(path, tid)?),
+            None => None,
         };
-        recording.image_replaced(tracee)?;
-        recording.record(Record::ItraceStart)?;
-        Ok(recording)
+        self.threads.push(Thread {
+            pid,
+            tid,
+            front: Front::new(self.settings, self.clock.tsc()),
+            truth,
+            kept: Vec::new(),
+            on: false,
+            ended: false,
+            instructions: 0,
+        });
+        self.record_for(pid, tid, Record::ItraceStart)?;
+        Ok(ThreadId(self.threads.len() - 1))
     }
 
-    /// Whether the program is in traced code (and not in the kernel).
-    pub(crate) fn is_on(&self) -> bool {
-        self.on
+    /// A process was born as a copy of another one.
+    pub(crate) fn forked(&mut self, pid: u32, parent: u32) -> Result<(), Error> {
+        if let Some(process) = self.processes.get(&parent) {
+            let copy = process.clone();
+            self.processes.insert(pid, copy);
+        }
+        let record = Record::Fork {
+            parent_pid: parent,
+            parent_tid: parent,
+        };
+        self.record_for(pid, pid, record)
     }
 
-    /// The instruction at `ip` executed; the next is at `next`.
+    /// One thread goes off the CPU, and another one on.
+    pub(crate) fn switched(&mut self, from: Option<ThreadId>, to: ThreadId) -> Result<(), Error> {
+        if from == Some(to) {
+            return Ok(());
+        }
+        for (thread, out) in [(from, true), (Some(to), false)] {
+            let Some(ThreadId(number)) = thread else {
+                continue;
+            };
+            let Thread { pid, tid, .. } = self.threads[number];
+            self.writer.record(&Sideband {
+                time: Some(self.clock.perf_time()),
+                pid: Some(pid),
+                tid: Some(tid),
+                cpu: Some(0),
+                record: Record::Switch {
+                    out,
+                    preempted: false,
+                    other: None,
+                },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A thread has ended.
+    pub(crate) fn thread_ended(&mut self, thread: ThreadId) -> Result<(), Error> {
+        let ended = &mut self.threads[thread.0];
+        if std::mem::replace(&mut ended.ended, true) {
+            return Ok(());
+        }
+        ended.front.finish(self.clock.tsc());
+        let (pid, tid) = (ended.pid, ended.tid);
+        if let Some(truth) = ended.truth.take() {
+            truth.finish()?;
+        }
+        self.write_pieces(thread, 1)?;
+        self.write_snapshot(thread)?;
+        self.record_for(pid, tid, Record::Exit)
+    }
+
+    /// Instructions recorded so far.
+    pub(crate) fn instructions(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.instructions).sum()
+    }
+
+    /// Whether the thread is in traced code (and not in the kernel).
+    pub(crate) fn is_on(&self, thread: ThreadId) -> bool {
+        self.threads[thread.0].on
+    }
+
+    /// See [`Thread::executed`].
+    #[inline]
     pub(crate) fn executed(
         &mut self,
+        thread: ThreadId,
         ip: Ip,
         instruction: Instruction,
         next: Ip,
     ) -> Result<(), Error> {
-        self.switch_on(ip);
-        self.count(ip)?;
-        let now = self.clock.tsc();
-        let behind = ip.offset(u64::from(instruction.len));
-        match instruction.class {
-            Class::Plain | Class::MovCr3 | Class::Jump => {}
-            Class::Conditional => self.front.conditional(next != behind, now),
-            Class::Call if instruction.target == behind => {}
-            Class::Call => self.front.call(behind),
-            Class::CallIndirect => {
-                self.front.call(behind);
-                self.front.indirect(next, now);
-            }
-            Class::JumpIndirect => self.front.indirect(next, now),
-            Class::Return => self.front.ret(next, now),
-            Class::Far(FarKind::Syscall | FarKind::Interrupt) => return self.left(),
-            Class::Far(_) => self.front.far(next, now),
+        if self.remaining == 0 {
+            self.interrupted(thread, ip);
+            return Ok(());
         }
-        self.front.boundary(next, now);
-        self.write_pieces(PIECE)
+        self.remaining -= 1;
+        self.threads[thread.0].executed(&mut self.clock, ip, instruction, next)?;
+        self.write_pieces(thread, PIECE)
     }
 
-    /// A system call or software interrupt at `ip` executed; the program is in the kernel now.
-    pub(crate) fn entered_kernel(&mut self, ip: Ip) -> Result<(), Error> {
-        self.switch_on(ip);
-        self.count(ip)?;
-        self.left()
-    }
-
-    fn left(&mut self) -> Result<(), Error> {
-        self.front.off(self.clock.tsc());
-        self.on = false;
-        self.clock.pass(KERNEL_CROSSING);
-        self.write_pieces(PIECE)
-    }
-
-    /// The program was interrupted before the instruction at `ip` (a fault, a signal).
-    pub(crate) fn interrupted(&mut self, ip: Ip) {
-        if self.on {
-            self.front.interrupted(ip, self.clock.tsc());
-            self.on = false;
-            self.clock.pass(KERNEL_CROSSING);
+    /// See [`Thread::straight`].
+    #[inline]
+    pub(crate) fn straight(
+        &mut self,
+        thread: ThreadId,
+        start: Ip,
+        offsets: &[u16],
+    ) -> Result<(), Error> {
+        let (inside, outside) = match usize::try_from(self.remaining) {
+            Ok(remaining) if remaining < offsets.len() => offsets.split_at(remaining),
+            _ => (offsets, [].as_slice()),
+        };
+        self.remaining -= inside.len() as u64;
+        self.threads[thread.0].straight(&mut self.clock, start, inside)?;
+        if let Some(&first) = outside.first() {
+            self.interrupted(thread, start.offset(u64::from(first)));
         }
+        Ok(())
     }
 
-    /// A transaction ended in front of `from`; execution goes on at `to`.
-    pub(crate) fn transaction_aborted(&mut self, from: Ip, to: Ip) {
-        self.front.transaction_aborted(from, to, self.clock.tsc());
-        self.front.boundary(to, self.clock.tsc());
-    }
-
-    fn switch_on(&mut self, ip: Ip) {
-        if !self.on {
-            self.clock.pass(KERNEL_CROSSING);
-            self.front.on(ip, self.clock.tsc());
-            self.on = true;
+    /// See [`Thread::entered_kernel`].
+    pub(crate) fn entered_kernel(&mut self, thread: ThreadId, ip: Ip) -> Result<(), Error> {
+        if self.remaining == 0 {
+            self.interrupted(thread, ip);
+            return Ok(());
         }
+        self.remaining -= 1;
+        self.threads[thread.0].entered_kernel(&mut self.clock, ip)?;
+        self.write_pieces(thread, PIECE)
     }
 
-    fn count(&mut self, ip: Ip) -> Result<(), Error> {
-        self.clock.tick();
-        let now = self.clock.tsc();
-        self.instructions += 1;
-        self.truth
-            .as_mut()
-            .map_or(Ok(()), |truth| truth.add(ip, now))
+    /// See [`Thread::interrupted`].
+    pub(crate) fn interrupted(&mut self, thread: ThreadId, ip: Ip) {
+        self.threads[thread.0].interrupted(&mut self.clock, ip);
+    }
+
+    /// See [`Thread::transaction_aborted`].
+    pub(crate) fn transaction_aborted(&mut self, thread: ThreadId, from: Ip, to: Ip) {
+        self.threads[thread.0].transaction_aborted(&self.clock, from, to);
     }
 
     /// Real time passed while the program was in the kernel.
@@ -174,44 +250,83 @@ impl Recording {
         self.clock.pass(time);
     }
 
-    // ---- sideband ----
+    // ---- window ----
 
-    /// exec: a new name, and all mappings are new.
-    pub(crate) fn image_replaced(&mut self, tracee: &Tracee) -> Result<(), Error> {
-        let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
-        self.record(Record::Comm {
-            name: name.trim_end_matches('\n').to_string(),
-            exec: true,
-        })?;
-        self.mappings.clear();
-        self.pages.clear();
-        self.mappings_changed(tracee)
+    /// Where the window begins, if it has not begun yet and that is known.
+    #[inline]
+    pub(crate) fn starts_at(&self) -> Option<u64> {
+        self.starts_at
     }
 
-    /// Looks for executable mappings that are new.
-    pub(crate) fn mappings_changed(&mut self, tracee: &Tracee) -> Result<(), Error> {
-        let now = maps::executable(self.pid);
-        let new: Vec<_> = now
-            .iter()
-            .filter(|mapping| !self.mappings.contains(mapping))
-            .cloned()
-            .collect();
-        self.mappings = now;
-        for mapping in new {
-            self.mapped(mapping, tracee)?;
+    /// The window begins.
+    pub(crate) fn begin(&mut self) {
+        self.has_begun = true;
+        self.starts_at = None;
+        self.remaining = self.window.limit.unwrap_or(u64::MAX);
+    }
+
+    /// Whether the window has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Whether as many instructions were recorded as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.has_begun && self.remaining == 0
+    }
+
+    fn look_for_start(&mut self, pid: u32, mapping: &ExecMapping) {
+        if !self.has_begun
+            && self.starts_at.is_none()
+            && let Some(start) = &self.window.start
+        {
+            self.starts_at = start.resolve(pid, mapping);
+        }
+    }
+
+    // ---- sideband ----
+
+    /// exec: a new name, and no mappings.
+    pub(crate) fn image_replaced(&mut self, pid: u32, name: &str) -> Result<(), Error> {
+        let name = name.trim_end_matches('\n').to_string();
+        self.processes.remove(&pid);
+        self.record_for(pid, pid, Record::Comm { name, exec: true })
+    }
+
+    /// A thread has a new name.
+    pub(crate) fn renamed(&mut self, thread: ThreadId, name: String) -> Result<(), Error> {
+        let Thread { pid, tid, .. } = self.threads[thread.0];
+        self.record_for(pid, tid, Record::Comm { name, exec: false })
+    }
+
+    /// Looks for executable mappings that are new, in `/proc/PID/maps`.
+    pub(crate) fn mappings_changed(&mut self, pid: u32) -> Result<(), Error> {
+        let now = maps::executable(pid);
+        let known = &mut self.processes.entry(pid).or_default().mappings;
+        let before = std::mem::replace(known, now.clone());
+        for mapping in now.into_iter().filter(|mapping| !before.contains(mapping)) {
+            if !mapping.is_file() && !mapping.writable {
+                self.capture_code(pid, &mapping);
+            }
+            self.record_mapping(pid, mapping)?;
         }
         Ok(())
     }
 
-    fn mapped(&mut self, mapping: ExecMapping, tracee: &Tracee) -> Result<(), Error> {
+    /// An executable mapping is new.
+    pub(crate) fn mapped(&mut self, pid: u32, mapping: ExecMapping) -> Result<(), Error> {
+        let known = &mut self.processes.entry(pid).or_default().mappings;
+        known.push(mapping.clone());
+        self.record_mapping(pid, mapping)
+    }
+
+    fn record_mapping(&mut self, pid: u32, mapping: ExecMapping) -> Result<(), Error> {
+        self.look_for_start(pid, &mapping);
         let build_id = if mapping.is_file() {
-            self.build_ids.of(self.pid, &mapping.path)
+            self.build_ids.of(pid, &mapping.path)
         } else {
             None
         };
-        if !mapping.is_file() && !mapping.writable {
-            self.capture_code(&mapping, tracee);
-        }
         let ExecMapping {
             address,
             len,
@@ -219,28 +334,29 @@ impl Recording {
             path,
             ..
         } = mapping;
-        self.record(Record::Mmap2 {
+        let record = Record::Mmap2 {
             address,
             len,
             file_offset,
             executable: true,
             path,
             build_id,
-        })
+        };
+        self.record_for(pid, pid, record)
     }
 
     /// Records the bytes of code that stands in no file (vDSO, JIT).
-    fn capture_code(&mut self, mapping: &ExecMapping, tracee: &Tracee) {
+    fn capture_code(&mut self, pid: u32, mapping: &ExecMapping) {
         let mut bytes = vec![0; mapping.len.min(CODE_LIMIT) as usize];
-        let len = tracee.read(mapping.address, &mut bytes);
+        let len = memory::read(pid, mapping.address, &mut bytes);
         bytes.truncate(len);
         if !bytes.is_empty() {
-            self.add_code(mapping.address, mapping.path.clone(), bytes);
+            self.add_code(pid, mapping.address, mapping.path.clone(), bytes);
         }
     }
 
-    fn add_code(&mut self, address: u64, name: String, bytes: Vec<u8>) {
-        let (pid, time) = (self.pid, self.clock.perf_time());
+    fn add_code(&mut self, pid: u32, address: u64, name: String, bytes: Vec<u8>) {
+        let time = self.clock.perf_time();
         self.code.push(CodeBlob {
             pid,
             address,
@@ -252,13 +368,11 @@ impl Recording {
 
     /// If the code at `ip` is writable, it may have changed without a system call: records it anew
     /// if it has. Says whether it is writable.
-    pub(crate) fn follow_code(&mut self, ip: Ip, tracee: &Tracee) -> bool {
-        let inside =
-            |m: &&ExecMapping| m.writable && (m.address..m.address + m.len).contains(&ip.0);
-        let Some(mapping) = self.mappings.iter().find(inside) else {
+    pub(crate) fn follow_code(&mut self, pid: u32, ip: Ip) -> bool {
+        let process = self.processes.entry(pid).or_default();
+        let Some(mapping) = process.writable(ip.0) else {
             return false;
         };
-        let name = mapping.path.clone();
         let end = mapping.address + mapping.len;
         let first = ip.0 & !(PAGE - 1);
         // An instruction may reach into the next page.
@@ -267,21 +381,43 @@ impl Recording {
             .filter(|&page| page < end && page < ip.0 + 15)
         {
             let mut bytes = vec![0; PAGE as usize];
-            if tracee.read(page, &mut bytes) == bytes.len() && self.pages.get(&page) != Some(&bytes)
-            {
-                self.pages.insert(page, bytes.clone());
-                self.add_code(page, name.clone(), bytes);
+            if memory::read(pid, page, &mut bytes) == bytes.len() {
+                self.page_is(pid, page, bytes);
             }
         }
         true
     }
 
-    pub(crate) fn record(&mut self, record: Record) -> Result<(), Error> {
-        let (pid, time) = (Some(self.pid), Some(self.clock.perf_time()));
+    /// Code is about to execute that stands in no file, and this is what the pages hold in which it
+    /// lies: records them if they hold other code than before.
+    pub(crate) fn code_is(&mut self, pid: u32, ip: Ip, code: &[u8], pages_at: u64, pages: &[u8]) {
+        if self.processes.entry(pid).or_default().has_code(ip.0, code) {
+            return;
+        }
+        for (page, bytes) in (pages_at..)
+            .step_by(PAGE as usize)
+            .zip(pages.chunks(PAGE as usize))
+        {
+            self.page_is(pid, page, bytes.to_vec());
+        }
+    }
+
+    fn page_is(&mut self, pid: u32, page: u64, bytes: Vec<u8>) {
+        let process = self.processes.entry(pid).or_default();
+        if process.page_changed(page, &bytes) {
+            let name = process
+                .mapping(page)
+                .map_or("//anon", |mapping| &mapping.path)
+                .to_string();
+            self.add_code(pid, page, name, bytes);
+        }
+    }
+
+    fn record_for(&mut self, pid: u32, tid: u32, record: Record) -> Result<(), Error> {
         self.writer.record(&Sideband {
-            time,
-            pid,
-            tid: pid,
+            time: Some(self.clock.perf_time()),
+            pid: Some(pid),
+            tid: Some(tid),
             cpu: None,
             record,
         })?;
@@ -295,22 +431,52 @@ impl Recording {
 
     // ---- the file ----
 
-    fn write_pieces(&mut self, at_least: usize) -> Result<(), Error> {
-        if self.front.len() >= at_least {
-            let bytes = self.front.take();
-            self.writer
-                .trace(self.pid, self.pid, self.clock.perf_time(), &bytes)?;
+    #[inline]
+    fn write_pieces(&mut self, thread: ThreadId, at_least: usize) -> Result<(), Error> {
+        if self.threads[thread.0].front.len() >= at_least {
+            self.write_piece(thread)?;
         }
+        Ok(())
+    }
+
+    fn write_piece(&mut self, thread: ThreadId) -> Result<(), Error> {
+        let Thread {
+            pid,
+            tid,
+            front,
+            kept,
+            ..
+        } = &mut self.threads[thread.0];
+        let mut bytes = front.take();
+        if let Some(size) = self.snapshot_size {
+            kept.append(&mut bytes);
+            if kept.len() >= 2 * size {
+                kept.drain(..kept.len() - size);
+            }
+        }
+        self.writer
+            .trace(*pid, *tid, self.clock.perf_time(), &bytes)?;
+        Ok(())
+    }
+
+    /// Writes what was kept for the snapshot; it begins anywhere within a packet.
+    fn write_snapshot(&mut self, thread: ThreadId) -> Result<(), Error> {
+        let Thread { pid, tid, kept, .. } = &mut self.threads[thread.0];
+        let size = self.snapshot_size.unwrap_or(0).min(kept.len());
+        let bytes = std::mem::take(kept);
+        let last = &bytes[bytes.len() - size..];
+        self.writer
+            .trace(*pid, *tid, self.clock.perf_time(), last)?;
         Ok(())
     }
 
     /// Writes what is left; returns the notes.
     pub(crate) fn finish(mut self, end: &str) -> Result<Vec<String>, Error> {
-        self.front.finish(self.clock.tsc());
-        self.write_pieces(1)?;
-        self.record(Record::Exit)?;
-        if let Some(truth) = self.truth.take() {
-            truth.finish()?;
+        for number in 0..self.threads.len() {
+            self.thread_ended(ThreadId(number))?;
+        }
+        if !self.has_begun {
+            self.note("nothing was recorded: the place where the window begins was not reached");
         }
         let notes: Vec<_> = self
             .notes
@@ -325,7 +491,7 @@ impl Recording {
             .collect();
         self.writer.finish(&Extra {
             source: SourceNote::Software {
-                engine: "step".into(),
+                engine: self.engine.name().into(),
                 clock: clock::DESCRIPTION.into(),
             },
             wall_clock: self.wall_clock.0,
@@ -336,53 +502,6 @@ impl Recording {
             code: self.code,
         })?;
         Ok(notes)
-    }
-}
-
-/// The truth: the address of every executed instruction in one file, the time-stamp counter behind
-/// it in another (the same name with `.tsc` at its end), 8 little-endian bytes each.
-struct Truth {
-    path: PathBuf,
-    addresses: BufWriter<File>,
-    times: BufWriter<File>,
-}
-
-impl Truth {
-    fn create(path: &Path) -> Result<Self, Error> {
-        let mut times = path.as_os_str().to_os_string();
-        times.push(".tsc");
-        let create = || {
-            let (addresses, times) = (File::create(path)?, File::create(times)?);
-            Ok((BufWriter::new(addresses), BufWriter::new(times)))
-        };
-        let path = path.to_path_buf();
-        match create() {
-            Ok((addresses, times)) => Ok(Self {
-                path,
-                addresses,
-                times,
-            }),
-            Err(source) => Err(Error::Truth { path, source }),
-        }
-    }
-
-    fn add(&mut self, ip: Ip, now: Tsc) -> Result<(), Error> {
-        let written = self
-            .addresses
-            .write_all(&ip.0.to_le_bytes())
-            .and_then(|()| self.times.write_all(&now.0.to_le_bytes()));
-        written.map_err(|source| Error::Truth {
-            path: self.path.clone(),
-            source,
-        })
-    }
-
-    fn finish(mut self) -> Result<(), Error> {
-        let written = self.addresses.flush().and_then(|()| self.times.flush());
-        written.map_err(|source| Error::Truth {
-            path: self.path,
-            source,
-        })
     }
 }
 

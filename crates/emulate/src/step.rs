@@ -13,19 +13,19 @@
 //!   handler for it: so it is kept unblocked.
 //! - MOV SS lets the next instruction execute along; XBEGIN aborts at once, since stepping does that.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use nix::sys::signal::Signal;
 use ptrail_flow::{Class, FarKind, Instruction};
 use ptrail_pt::Ip;
 
 use crate::interrupt::Guard;
 use crate::ptrace::Stop;
 use crate::recording::Recording;
+use crate::request::{Early, describe};
+use crate::thread::ThreadId;
 use crate::tracee::Tracee;
-use crate::{Error, Program, Settings};
+use crate::{End, Engine, Error, Outcome, Progress, Request};
 
 /// Results of system calls that begin again after a signal (`ERESTARTSYS`, `ERESTARTNOINTR`,
 /// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`; include/linux/errno.h).
@@ -35,67 +35,23 @@ const SYSCALL_LEN: u64 = 2;
 /// Between two calls of the progress callback there are at least this many instructions.
 const PROGRESS_STEPS: u64 = 1024;
 
-/// What to record, and where to.
-pub struct Request<'a> {
-    /// The program.
-    pub program: &'a Program,
-    /// Settings of the virtual trace unit.
-    pub settings: Settings,
-    /// The `perf.data` to write.
-    pub capture: PathBuf,
-    /// If given, the address of every executed instruction goes there, 8 little-endian bytes each,
-    /// and the time-stamp counter behind each to a file of the same name with `.tsc` at its end.
-    pub truth: Option<PathBuf>,
-}
-
-/// How far a recording is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Instructions executed.
-    pub instructions: u64,
-    /// Real time since the start.
-    pub elapsed: Duration,
-}
-
-/// How the program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// By exit, with this status.
-    Exited(i32),
-    /// By this signal.
-    Killed(i32),
-}
-
-/// A finished recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// How the program ended.
-    pub end: End,
-    /// The recording was stopped by Ctrl-C (or SIGTERM) before the program ended.
-    pub stopped_early: bool,
-    /// Instructions recorded.
-    pub instructions: u64,
-    /// What was not recorded, one sentence each.
-    pub notes: Vec<String>,
-}
-
 /// Runs a program and records it until it ends, or until Ctrl-C stops the recording.
-///
-/// # Errors
-/// The program can't be started or traced, or the capture can't be written (nothing is left under
-/// its name then).
-pub fn record(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+pub(crate) fn record(
+    request: &Request<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, Error> {
     let tracee = Tracee::start(request.program)?;
     let guard = Guard::install(tracee.pid)?;
-    let recording = Recording::new(
-        request.program,
-        &tracee,
-        request.settings,
-        &request.capture,
-        request.truth.as_deref(),
-    )?;
-    let engine = Engine::new(tracee, recording, guard)?;
-    engine.run(progress)
+    let pid = tracee.pid.as_raw() as u32;
+    let mut recording = Recording::new(Engine::Step, request, pid)?;
+    recording.image_replaced(pid, &tracee.name())?;
+    recording.mappings_changed(pid)?;
+    let thread = recording.thread(pid, pid)?;
+    let mut stepper = Stepper::new(tracee, recording, thread, guard);
+    if let Some(end) = stepper.run_to_start()? {
+        return stepper.ended(end, None);
+    }
+    stepper.run(progress)
 }
 
 /// What the next stop of the program will mean.
@@ -117,9 +73,10 @@ enum Next {
     Ended(End),
 }
 
-struct Engine {
+struct Stepper {
     tracee: Tracee,
     recording: Recording,
+    thread: ThreadId,
     guard: Guard,
     /// The next instruction to execute.
     at: Ip,
@@ -130,18 +87,23 @@ struct Engine {
     step_cost: Duration,
 }
 
-impl Engine {
-    fn new(tracee: Tracee, recording: Recording, guard: Guard) -> Result<Self, Error> {
+impl Stepper {
+    fn new(tracee: Tracee, recording: Recording, thread: ThreadId, guard: Guard) -> Self {
         let at = tracee.ip().unwrap_or_default();
-        Ok(Self {
+        Self {
             tracee,
             recording,
+            thread,
             guard,
             at,
             expect: Expect::SyscallEnd,
             syscall: None,
             step_cost: Duration::from_micros(20),
-        })
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.tracee.pid.as_raw() as u32
     }
 
     fn run(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
@@ -161,12 +123,18 @@ impl Engine {
             let Some(stop) = self.wait()? else {
                 return self.stop_running();
             };
-            if self.guard.must_stop() && !stop.is_end() {
-                return self.stop_stopped(stop);
+            if !stop.is_end() {
+                if self.guard.must_stop() {
+                    return self.stop_stopped(stop, Early::Stopped);
+                }
+                if self.recording.is_full() {
+                    return self.stop_stopped(stop, Early::Full);
+                }
             }
             next = self.stopped(stop, instruction)?;
-            if self.recording.instructions >= shown + PROGRESS_STEPS {
-                shown = self.recording.instructions;
+            let instructions = self.recording.instructions();
+            if instructions >= shown + PROGRESS_STEPS {
+                shown = instructions;
                 let elapsed = begin.elapsed();
                 self.step_cost = elapsed / u32::try_from(shown).unwrap_or(u32::MAX);
                 self.tracee.cpu.balance(self.tracee.pid);
@@ -176,7 +144,44 @@ impl Engine {
                 });
             }
         };
-        self.ended(end, false)
+        self.ended(end, None)
+    }
+
+    /// Lets the program run by itself to where its window begins; its end, if that comes first.
+    fn run_to_start(&mut self) -> Result<Option<End>, Error> {
+        if self.recording.has_begun() {
+            return Ok(None);
+        }
+        let Some(start) = self.recording.starts_at() else {
+            return Err(Error::NoStart);
+        };
+        let code = self.tracee.set_breakpoint(start)?;
+        let mut signal = 0;
+        loop {
+            self.tracee.resume(signal)?;
+            signal = 0;
+            match self.tracee.wait_on()? {
+                Stop::Exited(status) => return Ok(Some(End::Exited(status))),
+                Stop::Killed(signal) => return Ok(Some(End::Killed(signal))),
+                Stop::Signal(libc::SIGTRAP) if self.tracee.ip() == Some(Ip(start + 1)) => break,
+                Stop::Signal(other) => {
+                    self.guard.arrived(other);
+                    signal = other;
+                }
+                Stop::Event { event, .. } if event != libc::PTRACE_EVENT_STOP => {
+                    if let Some(child) = self.tracee.new_child() {
+                        self.tracee.release(child);
+                    }
+                }
+                Stop::Event { .. } => {}
+            }
+        }
+        self.tracee.take_breakpoint(start, code)?;
+        self.recording.mappings_changed(self.pid())?;
+        self.recording.begin();
+        self.at = Ip(start);
+        self.expect = Expect::Instruction;
+        Ok(None)
     }
 
     /// Waits for the next stop; `None` if the recording is to be stopped first.
@@ -192,7 +197,7 @@ impl Engine {
     }
 
     fn instruction(&mut self) -> Option<Instruction> {
-        let may_change = self.recording.follow_code(self.at, &self.tracee);
+        let may_change = self.recording.follow_code(self.pid(), self.at);
         self.tracee.instruction(self.at, may_change)
     }
 
@@ -222,9 +227,9 @@ impl Engine {
     fn gone(&mut self, instruction: Option<Instruction>, end: End) -> Result<Next, Error> {
         let exits = self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel);
         if exits {
-            self.recording.entered_kernel(self.at)?;
+            self.recording.entered_kernel(self.thread, self.at)?;
         } else {
-            self.recording.interrupted(self.at);
+            self.recording.interrupted(self.thread, self.at);
         }
         self.pass_syscall();
         Ok(Next::Ended(end))
@@ -233,12 +238,14 @@ impl Engine {
     /// An event within a system call: exec, or a new child or thread.
     fn event(&mut self, event: i32, instruction: Option<Instruction>) -> Result<Next, Error> {
         if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
-            self.recording.entered_kernel(self.at)?;
+            self.recording.entered_kernel(self.thread, self.at)?;
         }
         self.expect = Expect::SyscallEnd;
         if event == libc::PTRACE_EVENT_EXEC {
             self.tracee.forget_code();
-            self.recording.image_replaced(&self.tracee)?;
+            let name = self.tracee.name();
+            self.recording.image_replaced(self.pid(), &name)?;
+            self.recording.mappings_changed(self.pid())?;
         } else if let Some(child) = self.tracee.new_child() {
             self.recording.note(match event {
                 libc::PTRACE_EVENT_CLONE => "the program started a thread, which was not recorded",
@@ -268,7 +275,7 @@ impl Engine {
             }
             if restart {
                 let call = Ip(self.at.0.wrapping_sub(SYSCALL_LEN));
-                self.recording.entered_kernel(call)?;
+                self.recording.entered_kernel(self.thread, call)?;
                 return self.syscall_ended(ip);
             }
         }
@@ -276,20 +283,20 @@ impl Engine {
             // Code that can't be read (vsyscall, execute-only): the decoder won't see it either.
             self.recording
                 .note("the program ran code that ptrail could not read");
-            self.recording.interrupted(self.at);
+            self.recording.interrupted(self.thread, self.at);
             self.at = ip;
             return Ok(Next::Step(0));
         };
         let breakpoint = matches!(instruction.class, Class::Far(FarKind::Interrupt));
         if (breakpoint || ip == self.at) && is_real_trap(self.tracee.signal_code()) {
             if breakpoint && ip != self.at {
-                self.recording.entered_kernel(self.at)?;
+                self.recording.entered_kernel(self.thread, self.at)?;
                 self.at = ip;
             }
             return self.signal(libc::SIGTRAP);
         }
         if enters_kernel(instruction) {
-            self.recording.entered_kernel(self.at)?;
+            self.recording.entered_kernel(self.thread, self.at)?;
             return self.syscall_ended(ip);
         }
         if ip == self.at && self.is_repeating() {
@@ -306,7 +313,7 @@ impl Engine {
         {
             self.syscall_ended(ip)?;
         }
-        let restart = !self.recording.is_on()
+        let restart = !self.recording.is_on(self.thread)
             && self.tracee.in_syscall()
             && self
                 .tracee
@@ -315,7 +322,7 @@ impl Engine {
         if restart {
             self.syscall = Some((u64::MAX, Instant::now()));
         }
-        self.recording.interrupted(self.at);
+        self.recording.interrupted(self.thread, self.at);
         self.expect = Expect::Handler { restart };
         Ok(Next::Step(signal))
     }
@@ -326,7 +333,7 @@ impl Engine {
             let took = begin.elapsed().saturating_sub(self.step_cost);
             if changes_mappings(number) {
                 self.tracee.forget_code();
-                self.recording.mappings_changed(&self.tracee)?;
+                self.recording.mappings_changed(self.pid())?;
             }
             self.recording.pass(took);
         }
@@ -346,17 +353,19 @@ impl Engine {
             _ => true,
         };
         if straight {
-            self.recording.executed(self.at, instruction, ip)?;
+            self.recording
+                .executed(self.thread, self.at, instruction, ip)?;
             self.at = ip;
             return Ok(());
         }
-        self.recording.executed(self.at, instruction, behind)?;
+        self.recording
+            .executed(self.thread, self.at, instruction, behind)?;
         let second = self.tracee.instruction(behind, true);
         match second.filter(|second| {
             behind.offset(u64::from(second.len)) == ip && second.class == Class::Plain
         }) {
-            Some(second) => self.recording.executed(behind, second, ip)?,
-            None => self.recording.transaction_aborted(behind, ip),
+            Some(second) => self.recording.executed(self.thread, behind, second, ip)?,
+            None => self.recording.transaction_aborted(self.thread, behind, ip),
         }
         self.at = ip;
         Ok(())
@@ -366,15 +375,7 @@ impl Engine {
     fn is_repeating(&self) -> bool {
         let mut bytes = [0; 15];
         let len = self.tracee.read(self.at.0, &mut bytes);
-        bytes[..len]
-            .iter()
-            .take_while(|&&byte| {
-                matches!(
-                    byte,
-                    0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65
-                )
-            })
-            .any(|&byte| matches!(byte, 0xf2 | 0xf3))
+        prefixes(&bytes[..len]).any(|byte| matches!(byte, 0xf2 | 0xf3))
     }
 
     // ---- ends ----
@@ -382,12 +383,14 @@ impl Engine {
     /// Stops recording the program, which is running.
     fn stop_running(self) -> Result<Outcome, Error> {
         let stop = self.tracee.interrupt()?;
-        self.stop_stopped(stop)
+        self.stop_stopped(stop, Early::Stopped)
     }
 
     /// Stops recording the program, which stopped like this; it runs on by itself, and its end is
     /// waited for.
-    fn stop_stopped(mut self, mut stop: Stop) -> Result<Outcome, Error> {
+    fn stop_stopped(mut self, mut stop: Stop, early: Early) -> Result<Outcome, Error> {
+        // What executes from here on is not recorded.
+        self.recording.interrupted(self.thread, self.at);
         self.pass_syscall();
         let end = loop {
             let signal = match stop {
@@ -404,7 +407,7 @@ impl Engine {
             }
             stop = self.tracee.wait_on()?;
         };
-        self.ended(end, true)
+        self.ended(end, Some(early))
     }
 
     /// The time since the system call began that is still under way, if there is one.
@@ -415,33 +418,27 @@ impl Engine {
         }
     }
 
-    fn ended(self, end: End, stopped_early: bool) -> Result<Outcome, Error> {
-        let instructions = self.recording.instructions;
-        let how = match end {
-            _ if stopped_early => "stopped by Ctrl-C before the program ended".to_string(),
-            End::Exited(status) => format!("the program exited with status {status}"),
-            End::Killed(number) => format!(
-                "the program was killed by signal {number}{}",
-                signal_name(number)
-            ),
-        };
-        let how = if self.guard.interrupted() && !stopped_early {
-            format!("{how} after Ctrl-C")
-        } else {
-            how
-        };
+    fn ended(self, end: End, early: Option<Early>) -> Result<Outcome, Error> {
+        let instructions = self.recording.instructions();
+        let how = describe(end, early, self.guard.interrupted());
         let notes = self.recording.finish(&how)?;
         Ok(Outcome {
             end,
-            stopped_early,
+            stopped_early: early.is_some(),
             instructions,
             notes,
         })
     }
 }
 
-fn signal_name(number: i32) -> String {
-    Signal::try_from(number).map_or_else(|_| String::new(), |signal| format!(" ({signal})"))
+/// The legacy prefixes of an instruction (SDM volume 2, "Instruction Prefixes").
+pub(crate) fn prefixes(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    bytes.iter().copied().take_while(|byte| {
+        matches!(
+            byte,
+            0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65
+        )
+    })
 }
 
 fn enters_kernel(instruction: Instruction) -> bool {

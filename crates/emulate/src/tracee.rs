@@ -14,7 +14,7 @@ use ptrail_pt::{ExecMode, Ip};
 
 use crate::cpu::SharedCpu;
 use crate::ptrace::{self, Stop};
-use crate::{Error, Program};
+use crate::{Error, Program, memory};
 
 /// A process that is traced by this thread.
 pub(crate) struct Tracee {
@@ -131,6 +131,33 @@ impl Tracee {
         }
     }
 
+    /// Puts an INT3 at an address; returns the code that it replaces.
+    pub(crate) fn set_breakpoint(&self, address: u64) -> Result<i64, Error> {
+        let place = address as nix::sys::ptrace::AddressType;
+        let code = nix::sys::ptrace::read(self.pid, place)
+            .map_err(Error::system("read the code where the window begins"))?;
+        self.write(address, code & !0xff | 0xcc)?;
+        Ok(code)
+    }
+
+    /// Takes it away again, and puts the program before it.
+    pub(crate) fn take_breakpoint(&self, address: u64, code: i64) -> Result<(), Error> {
+        self.write(address, code)?;
+        let place = std::mem::offset_of!(libc::user, regs.rip) as nix::sys::ptrace::AddressType;
+        nix::sys::ptrace::write_user(self.pid, place, address as i64)
+            .map_err(Error::system("put the program where its window begins"))
+    }
+
+    fn write(&self, address: u64, word: i64) -> Result<(), Error> {
+        nix::sys::ptrace::write(self.pid, address as nix::sys::ptrace::AddressType, word)
+            .map_err(Error::system("write a breakpoint where the window begins"))
+    }
+
+    /// The name that the kernel has for the process.
+    pub(crate) fn name(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default()
+    }
+
     /// The instruction pointer; `None` if the process is gone.
     pub(crate) fn ip(&self) -> Option<Ip> {
         ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rip)).map(Ip)
@@ -182,22 +209,7 @@ impl Tracee {
 
     /// Reads memory; returns how many bytes could be read.
     pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let whole = self.read_once(address, buffer);
-        if whole == buffer.len() {
-            return whole;
-        }
-        // A read that touches a missing page fails as a whole: take what lies before the page.
-        let to_page_end = (0x1000 - (address as usize & 0xfff)).min(buffer.len());
-        self.read_once(address, &mut buffer[..to_page_end])
-    }
-
-    fn read_once(&self, address: u64, buffer: &mut [u8]) -> usize {
-        use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-        let remote = [RemoteIoVec {
-            base: address as usize,
-            len: buffer.len(),
-        }];
-        process_vm_readv(self.pid, &mut [io::IoSliceMut::new(buffer)], &remote).unwrap_or(0)
+        memory::read(self.pid.as_raw() as u32, address, buffer)
     }
 
     /// Lets a new child process or thread of the program run on by itself, on all CPUs.

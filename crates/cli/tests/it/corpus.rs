@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use xtask::{Corpus, Outcome, Program, Variant};
 
-use crate::recorded::{Recorded, dump, fnv1a64, passed_through};
+use crate::recorded::{Recorded, dump, engines, fnv1a64, passed_through};
 use crate::spans::Spans;
 use crate::{perf, viewer};
 
@@ -45,27 +45,40 @@ fn check(name: &str) {
         .find(|program| program.name == name)
         .unwrap();
     let mut faults = Vec::new();
-    for (number, variant) in program.variants.iter().enumerate() {
-        let executable = corpus.build(program, variant).unwrap();
-        let mut words = vec![executable.into_os_string()];
-        words.extend(program.args.iter().map(Into::into));
-        let recorded = Recorded::new(&[], &words, &program.stdin);
-        let mut found = check_recording(program, &recorded);
-        let spans = Spans::from_dump(&dump(&recorded.capture(), &["--spans"]));
-        found.extend(spans.faults());
-        found.extend(check_calls(program, variant, &recorded.outcome, &spans));
-        // The viewer is slow to start: once a program.
-        if number == 0 {
-            found.extend(check_viewer(&recorded, &spans));
+    for engine in engines() {
+        for (number, variant) in program.variants.iter().enumerate() {
+            // The viewer is slow to start: once a program.
+            let found = check_variant(&corpus, program, variant, engine, number == 0);
+            faults.extend(
+                found
+                    .into_iter()
+                    .take(10)
+                    .map(|fault| format!("{name}/{} with {engine}: {fault}", variant.name)),
+            );
         }
-        found.truncate(10);
-        faults.extend(
-            found
-                .into_iter()
-                .map(|fault| format!("{name}/{}: {fault}", variant.name)),
-        );
     }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+fn check_variant(
+    corpus: &Corpus,
+    program: &Program,
+    variant: &Variant,
+    engine: &str,
+    with_viewer: bool,
+) -> Vec<String> {
+    let executable = corpus.build(program, variant).unwrap();
+    let mut words = vec![executable.into_os_string()];
+    words.extend(program.args.iter().map(Into::into));
+    let recorded = Recorded::new(&["--source", engine], &words, &program.stdin);
+    let mut faults = check_recording(program, &recorded);
+    let spans = Spans::from_dump(&dump(&recorded.capture(), &["--spans"]));
+    faults.extend(spans.faults());
+    faults.extend(check_calls(program, variant, &recorded.outcome, &spans));
+    if with_viewer {
+        faults.extend(check_viewer(&recorded, &spans));
+    }
+    faults
 }
 
 /// The program ran as always; decoded == executed, for ptrail and for perf.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::recorded::dump;
+use crate::recorded::{dump, engines};
 use crate::viewer;
 
 /// A program that says when it is ready, counts its SIGINTs, and then does as its argument says.
@@ -45,7 +45,7 @@ struct Running {
 impl Running {
     /// Starts `ptrail run` on the program, in a process group of its own, and waits until the
     /// program waits.
-    fn start(arguments: &[&str]) -> Self {
+    fn start(engine: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = build(folder.path());
         // A test run in the background may have been told to ignore SIGINT, and programs inherit that.
@@ -57,7 +57,8 @@ impl Running {
         command
             .arg("--keep-capture")
             .arg(folder.path().join("perf.data"));
-        command.arg("--json").arg("--").arg(program).args(arguments);
+        command.args(["--source", engine, "--json", "--"]);
+        command.arg(program).args(arguments);
         command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -175,22 +176,26 @@ fn assert_shown(folder: &tempfile::TempDir) {
 
 #[test]
 fn a_signal_to_ptrail_alone_reaches_the_program_once() {
-    let running = Running::start(&["counts"]);
-    running.kill("INT", false);
-    let (rest, status, summary, _folder) = running.end();
-    assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
-    assert_eq!(
-        end_of(&summary),
-        "the program exited with status 7 after Ctrl-C"
-    );
+    for engine in engines() {
+        let running = Running::start(engine, &["counts"]);
+        running.kill("INT", false);
+        let (rest, status, summary, _folder) = running.end();
+        assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
+        assert_eq!(
+            end_of(&summary),
+            "the program exited with status 7 after Ctrl-C"
+        );
+    }
 }
 
 #[test]
 fn a_signal_to_the_process_group_reaches_the_program_once() {
-    let running = Running::start(&["counts"]);
-    running.kill("INT", true);
-    let (rest, status, _summary, _folder) = running.end();
-    assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
+    for engine in engines() {
+        let running = Running::start(engine, &["counts"]);
+        running.kill("INT", true);
+        let (rest, status, _summary, _folder) = running.end();
+        assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
+    }
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn ctrl_c_in_a_terminal_reaches_the_program_once() {
     let program = build(folder.path());
     // Without `exec`, a shell that SIGINT reaches too would end with 130 (dash does, bash doesn't).
     let line = format!(
-        "exec env --default-signal=INT {} run -q -o {}/x.pftrace -- {} counts",
+        "exec env --default-signal=INT {} run --source step -q -o {}/x.pftrace -- {} counts",
         env!("CARGO_BIN_EXE_ptrail"),
         folder.path().display(),
         program.display()
@@ -226,68 +231,78 @@ fn ctrl_c_in_a_terminal_reaches_the_program_once() {
 
 #[test]
 fn a_program_that_does_not_end_after_ctrl_c_goes_on_unrecorded() {
-    let running = Running::start(&["stays"]);
-    running.kill("INT", true);
-    let (rest, status, summary, folder) = running.end();
-    assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
-    assert_eq!(
-        end_of(&summary),
-        "stopped by Ctrl-C before the program ended"
-    );
-    assert_eq!(summary["losses"], serde_json::json!([]));
-    assert_shown(&folder);
+    for engine in engines() {
+        let running = Running::start(engine, &["stays"]);
+        running.kill("INT", true);
+        let (rest, status, summary, folder) = running.end();
+        assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
+        assert_eq!(
+            end_of(&summary),
+            "stopped by Ctrl-C before the program ended"
+        );
+        assert_eq!(summary["losses"], serde_json::json!([]));
+        assert_shown(&folder);
+    }
 }
 
 #[test]
 fn ctrl_c_that_kills_the_program_leaves_its_timeline() {
-    let running = Running::start(&[]);
-    running.kill("INT", true);
-    let (_rest, status, summary, folder) = running.end();
-    assert_eq!(status.code(), Some(128 + 2));
-    assert!(
-        end_of(&summary).starts_with("the program was killed by signal 2 (SIGINT)"),
-        "{summary}"
-    );
-    assert_shown(&folder);
+    for engine in engines() {
+        let running = Running::start(engine, &[]);
+        running.kill("INT", true);
+        let (_rest, status, summary, folder) = running.end();
+        assert_eq!(status.code(), Some(128 + 2));
+        assert!(
+            end_of(&summary).starts_with("the program was killed by signal 2 (SIGINT)"),
+            "{summary}"
+        );
+        assert_shown(&folder);
+    }
 }
 
 #[test]
 fn a_killed_program_leaves_its_timeline() {
-    let running = Running::start(&[]);
-    running.kill_program("KILL");
-    let (_rest, status, summary, folder) = running.end();
-    assert_eq!(status.code(), Some(128 + 9));
-    assert_eq!(
-        end_of(&summary),
-        "the program was killed by signal 9 (SIGKILL)"
-    );
-    assert_shown(&folder);
+    for engine in engines() {
+        let running = Running::start(engine, &[]);
+        running.kill_program("KILL");
+        let (_rest, status, summary, folder) = running.end();
+        assert_eq!(status.code(), Some(128 + 9));
+        assert_eq!(
+            end_of(&summary),
+            "the program was killed by signal 9 (SIGKILL)"
+        );
+        assert_shown(&folder);
+    }
 }
 
 #[test]
 fn a_stopped_program_can_be_continued() {
-    let running = Running::start(&["counts"]);
-    running.kill_program("STOP");
-    while !matches!(running.program_state(), 't' | 'T') {
-        std::thread::sleep(Duration::from_millis(10));
+    for engine in engines() {
+        let running = Running::start(engine, &["counts"]);
+        running.kill_program("STOP");
+        while !matches!(running.program_state(), 't' | 'T') {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running.kill_program("CONT");
+        running.kill_program("INT");
+        let (rest, status, _summary, _folder) = running.end();
+        assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
     }
-    running.kill_program("CONT");
-    running.kill_program("INT");
-    let (rest, status, _summary, _folder) = running.end();
-    assert_eq!((rest.as_str(), status.code()), ("caught 1\n", Some(7)));
 }
 
 /// The kernel ends the program with its tracer, or it would go on half-stepped.
 #[test]
 fn a_killed_ptrail_takes_the_program_with_it() {
-    let mut running = Running::start(&[]);
-    let program = running.program();
-    running.kill("KILL", false);
-    assert_eq!(running.child.wait().unwrap().signal(), Some(9));
-    // In a container nobody may be there to reap it: a zombie has ended, too.
-    let stat = format!("/proc/{program}/stat");
-    while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-        std::thread::sleep(Duration::from_millis(10));
+    for engine in engines() {
+        let mut running = Running::start(engine, &[]);
+        let program = running.program();
+        running.kill("KILL", false);
+        assert_eq!(running.child.wait().unwrap().signal(), Some(9));
+        // In a container nobody may be there to reap it: a zombie has ended, too.
+        let stat = format!("/proc/{program}/stat");
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!running.folder.path().join("x.pftrace").exists());
     }
-    assert!(!running.folder.path().join("x.pftrace").exists());
 }

@@ -18,4 +18,6 @@ mod recorded;
 mod reference;
 mod refusals;
 mod spans;
+mod threads;
 mod viewer;
+mod window;

@@ -190,7 +190,7 @@ fn the_program_inherits_nothing_of_ptrail() {
     let mut command = ptrail();
     command
         .current_dir(folder.path())
-        .args(["run", "-q", "--", "sh", "-c", script]);
+        .args(["run", "--source", "step", "-q", "--", "sh", "-c", script]);
     assert_eq!(
         xtask::Outcome::of_command(&mut command, "").unwrap(),
         native

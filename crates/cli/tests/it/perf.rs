@@ -37,6 +37,26 @@ pub(crate) fn instructions(capture: &Path) -> (Vec<u64>, Vec<String>) {
     (ips, errors)
 }
 
+/// Thread and address of all instructions, and the errors that perf met.
+pub(crate) fn instructions_of_threads(capture: &Path) -> (Vec<(u32, u64)>, Vec<String>) {
+    let text = script(capture, &["--itrace=i1ie", "-F", "tid,ip"]);
+    let mut instructions = Vec::new();
+    let mut errors = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words = line.split_once(char::is_whitespace);
+        match words.and_then(|(thread, ip)| {
+            Some((
+                thread.parse().ok()?,
+                u64::from_str_radix(ip.trim(), 16).ok()?,
+            ))
+        }) {
+            Some(instruction) => instructions.push(instruction),
+            None => errors.push(line.to_string()),
+        }
+    }
+    (instructions, errors)
+}
+
 /// All branches, from and to; zero where tracing begins or ends.
 pub(crate) fn branches(capture: &Path) -> Vec<(u64, u64)> {
     let text = script(capture, &["--itrace=b", "-F", "ip,addr"]);

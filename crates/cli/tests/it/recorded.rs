@@ -23,7 +23,8 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Records `program` (an executable and its arguments) with further options of `ptrail run`.
+    /// Records `program` (an executable and its arguments) with further options of `ptrail run`; by
+    /// single-stepping, unless they say otherwise.
     pub(crate) fn new<A: AsRef<std::ffi::OsStr>>(
         options: &[&str],
         program: &[A],
@@ -33,6 +34,9 @@ impl Recorded {
         let file = |name: &str| folder.path().join(name);
         let mut command = ptrail();
         command.arg("run").args(options);
+        if !options.contains(&"--source") {
+            command.args(["--source", "step"]);
+        }
         command
             .arg("-o")
             .arg(file("trace.pftrace"))
@@ -46,11 +50,7 @@ impl Recorded {
         command.stderr(std::fs::File::create(file("messages")).unwrap());
         let outcome = Outcome::of_command(&mut command, stdin).unwrap();
         let messages = std::fs::read_to_string(file("messages")).unwrap();
-        let bytes = std::fs::read(file("truth")).unwrap_or_default();
-        let truth = bytes
-            .chunks_exact(8)
-            .map(|ip| u64::from_le_bytes(ip.try_into().unwrap()))
-            .collect();
+        let truth = addresses(&file("truth"));
         Self {
             folder,
             outcome,
@@ -63,8 +63,45 @@ impl Recorded {
         self.folder.path().join("perf.data")
     }
 
+    /// The truth of every thread; the first one's first.
+    pub(crate) fn truths(&self) -> Vec<Vec<u64>> {
+        let mut further: Vec<_> = std::fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                name.strip_prefix("truth.")
+                    .is_some_and(|thread| thread.parse::<u32>().is_ok())
+            })
+            .collect();
+        further.sort();
+        let mut truths = vec![self.truth.clone()];
+        truths.extend(further.iter().map(|path| addresses(path)));
+        truths
+    }
+
     pub(crate) fn timeline(&self) -> PathBuf {
         self.folder.path().join("trace.pftrace")
+    }
+}
+
+/// A file of addresses; none if it is not there.
+fn addresses(file: &Path) -> Vec<u64> {
+    std::fs::read(file)
+        .unwrap_or_default()
+        .chunks_exact(8)
+        .map(|ip| u64::from_le_bytes(ip.try_into().unwrap()))
+        .collect()
+}
+
+/// The engines that this machine has.
+pub(crate) fn engines() -> &'static [&'static str] {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join("qemu-x86_64").exists()) {
+        &["step", "qemu"]
+    } else {
+        eprintln!("SKIPPED the engine qemu: there is no qemu-x86_64 (tools/setup.sh installs it)");
+        &["step"]
     }
 }
 

@@ -184,7 +184,7 @@ fn ptrace_forbidden_by_seccomp() {
         .arg(env!("CARGO_BIN_EXE_ptrail"))
         .current_dir(folder.path());
     refuses(
-        command.args(["run", "--", "/bin/true"]),
+        command.args(["run", "--source", "step", "--", "/bin/true"]),
         &[
             "cannot trace programs here",
             "Operation not permitted",
