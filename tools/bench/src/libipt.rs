@@ -42,8 +42,7 @@ fn measure<D: Decode>(trace: &Trace, time: Duration) -> Result<Option<Row>> {
         let start = Instant::now();
         instructions = 0;
         for (bytes, image) in trace.bytes().zip(&mut images) {
-            instructions +=
-                D::decode(bytes, &config, image).map_err(|error| anyhow!("{error}"))?;
+            instructions += D::decode(bytes, &config, image).map_err(|error| anyhow!("{error}"))?;
         }
         best = best.min(start.elapsed().as_secs_f64());
     }
