@@ -557,6 +557,10 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
             self.position = Position::At(ip);
         }
         let graphs = &mut self.decoder.graphs;
+        let known = graphs.contains_key(&(self.space.version(), mode));
+        if !known && mode == self.graph.mode && self.space.keeps(&self.graph.space) {
+            return self.graph.extend(self.space);
+        }
         let new = take_graph::<S>(graphs, self.space, mode);
         let old = std::mem::replace(&mut self.graph, new);
         self.returns.rename(|id| self.graph.node(old.start(id)));

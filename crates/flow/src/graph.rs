@@ -167,6 +167,17 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// Goes over to a space that keeps all code of this one.
+    pub(crate) fn extend(&mut self, space: AddressSpace<'a>) {
+        self.space = space;
+        // Code that was missing may be there now.
+        for node in self.nodes.iter_mut().filter(|node| node.end == End::Open) {
+            *node = Node::new(node.start);
+        }
+        self.exits.retain(|_, exit| exit.is_some());
+        self.function = None;
+    }
+
     /// Whether it grew larger than any program makes it.
     pub(crate) fn is_full(&self) -> bool {
         self.nodes.len() > NODES_MAX

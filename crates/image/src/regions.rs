@@ -107,6 +107,53 @@ impl Regions {
         None
     }
 
+    /// Whether all that `old` maps is mapped in `new`, too, in the same way. O(log² n) for each
+    /// change between the two, if `new` came from `old`.
+    pub(crate) fn keeps(&self, new: Root, old: Root) -> bool {
+        if old == Root::EMPTY || self.shares(new, old) {
+            return true;
+        }
+        let node = self.node(old);
+        self.covers(new, &self.regions[node.region as usize])
+            && self.keeps(new, node.left)
+            && self.keeps(new, node.right)
+    }
+
+    /// Whether the node `part` is one of those of `tree`.
+    fn shares(&self, tree: Root, part: Root) -> bool {
+        let address = self.regions[self.node(part).region as usize].start;
+        let mut at = tree;
+        while at != Root::EMPTY && at != part {
+            let node = self.node(at);
+            let region = &self.regions[node.region as usize];
+            at = if address < region.start {
+                node.left
+            } else if address >= region.end {
+                node.right
+            } else {
+                return false;
+            };
+        }
+        at == part
+    }
+
+    fn covers(&self, root: Root, region: &Region) -> bool {
+        let mut at = region.start;
+        while at < region.end {
+            match self.find(root, at) {
+                Some(found)
+                    if found.image == region.image
+                        && found.clip(at, region.end).offset
+                            == region.clip(at, region.end).offset =>
+                {
+                    at = found.end;
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// The version in which `new` replaces what it overlaps, except regions that `keep` says stay.
     pub(crate) fn replace(
         &mut self,

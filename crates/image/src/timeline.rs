@@ -128,6 +128,13 @@ impl<'t> AddressSpace<'t> {
         VersionId(u64::from(self.kernel.number()) << 32 | u64::from(self.root.number()))
     }
 
+    /// Whether all code of `earlier`, of the same timeline, lies here too, unchanged.
+    #[must_use]
+    pub fn keeps(&self, earlier: &Self) -> bool {
+        let regions = &self.timeline.regions;
+        regions.keeps(self.root, earlier.root) && regions.keeps(self.kernel, earlier.kernel)
+    }
+
     /// When the next version begins; `None` for the last one.
     #[must_use]
     pub fn changes_at(&self) -> Option<PerfTime> {

@@ -113,3 +113,23 @@ fn times_that_would_go_back_are_counted() {
     assert_eq!(decoded.ends[0].clamps, 1);
     assert_eq!(decoded.anchors, [(0, 1_000_000)]);
 }
+
+#[test]
+fn code_that_is_added_later_is_missing_only_before() {
+    let mut builder = TimelineBuilder::new();
+    builder.code(PID, PerfTime(0), 0x1000, "code", vec![0xff, 0xe0]);
+    builder.code(PID, PerfTime(1000), 0x2000, "more", vec![0x90, 0xff, 0xe0]);
+    let mut e = Encoder::new();
+    psb_at(&mut e, 500, Some(0x1000));
+    for time in [900, 1000, 1100] {
+        e.put(&Packet::Tsc(time));
+        e.tip(Ip(0x2000));
+        e.tip(Ip(0x1000));
+    }
+    stop(&mut e, 0x1000);
+    let decoded = decode(&builder.build(), &e.take());
+    assert_eq!(decoded.losses.len(), 1);
+    assert_eq!(decoded.losses[0].ip, Some(Ip(0x2000)));
+    let expected = [0x1000, 0x1000, 0x2000, 0x2001, 0x1000, 0x2000, 0x2001];
+    assert_eq!(hex(&decoded.instructions), hex(&expected));
+}

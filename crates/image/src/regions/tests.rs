@@ -87,8 +87,16 @@ proptest! {
             check(&tree, root);
             versions.push((root, model));
         }
-        for (root, model) in versions {
-            compare(&tree, root, &model);
+        for (place, (root, model)) in versions.iter().enumerate() {
+            compare(&tree, *root, model);
+            for (later, later_model) in &versions[place..] {
+                // The same bytes, whenever they were captured.
+                let kept = model.iter().zip(later_model).all(|(old, new)| {
+                    let bytes = |slot: &Option<(u32, u64, _)>| slot.map(|(image, offset, _)| (image, offset));
+                    old.is_none() || bytes(old) == bytes(new)
+                });
+                prop_assert_eq!(tree.keeps(*later, *root), kept);
+            }
         }
     }
 }
