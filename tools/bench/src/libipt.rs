@@ -33,15 +33,19 @@ pub(crate) fn instructions(trace: &Trace, warm: Duration) -> Result<Option<Row>>
 fn measure<D: Decode>(trace: &Trace, time: Duration) -> Result<Option<Row>> {
     let code = Code::of(trace)?;
     let config = *trace.contexts()[0].config;
+    let mut streams = vec![Vec::new(); trace.contexts().len()];
+    for (stream, segment) in trace.segments() {
+        streams[stream].extend_from_slice(segment.bytes);
+    }
     let (mut best, mut instructions) = (f64::INFINITY, 0);
     for _ in passes(time) {
         let mut images = Vec::new();
-        for _ in trace.bytes() {
+        for _ in &streams {
             images.push(code.image().map_err(|error| anyhow!("{error}"))?);
         }
         let start = Instant::now();
         instructions = 0;
-        for (bytes, image) in trace.bytes().zip(&mut images) {
+        for (bytes, image) in streams.iter().zip(&mut images) {
             instructions += D::decode(bytes, &config, image).map_err(|error| anyhow!("{error}"))?;
         }
         best = best.min(start.elapsed().as_secs_f64());
