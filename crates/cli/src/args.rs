@@ -1,6 +1,7 @@
 //! Arguments.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -123,6 +124,10 @@ pub(crate) struct DecodeArgs {
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) outputs: Vec<PathBuf>,
 
+    /// Decode on N threads; the result is the same for any [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+
     /// Don't show progress
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -194,6 +199,10 @@ pub(crate) struct DumpArgs {
     /// With --instructions: also function, module, inlined functions, source file and line
     #[arg(long, requires = "instructions", conflicts_with = "digest")]
     pub(crate) lines: bool,
+
+    /// Decode on N threads; the result is the same for any [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
 
     /// Print JSON, one object a line
     #[arg(long)]

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ptrail_export::{Format, create};
-use ptrail_perfdata::Capture;
-use ptrail_pipeline::{CodeOptions, Session, Summary};
+use ptrail_pipeline::{Session, Summary};
 use ptrail_trace::Fanout;
 
 use crate::args::DecodeArgs;
@@ -27,7 +26,11 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
     };
     let formats = formats(&outputs)?;
     let input = args.input.open()?;
-    let summary = write(&input.capture, &input.code, &formats, args.quiet)?;
+    let mut session = Session::with(&input.capture, &input.code)?;
+    if let Some(threads) = args.threads {
+        session.set_threads(threads);
+    }
+    let summary = write(&session, &formats, args.quiet)?;
     let report = report::Report {
         summary: &summary,
         extra: input.capture.extra.as_ref(),
@@ -68,12 +71,10 @@ fn known_extensions() -> String {
 
 /// Decodes a capture into all outputs in one pass.
 pub(crate) fn write(
-    capture: &Capture,
-    code: &CodeOptions,
+    session: &Session<'_>,
     outputs: &[(Format, &Path)],
     quiet: bool,
 ) -> Result<Summary> {
-    let session = Session::with(capture, code)?;
     let mut sinks: Vec<_> = outputs
         .iter()
         .map(|&(format, path)| create(format, path))

@@ -10,7 +10,7 @@ use ptrail_emulate::{
     End, Engine, Error, Outcome, Program, Qemu, Request, Settings, Window, record,
 };
 use ptrail_perfdata::Capture;
-use ptrail_pipeline::CodeOptions;
+use ptrail_pipeline::Session;
 
 use crate::args::{RunArgs, Source};
 use crate::progress::Line;
@@ -90,7 +90,8 @@ fn write_timeline(
     outputs: &[PathBuf],
 ) -> Result<()> {
     let capture = Capture::open(capture)?;
-    let summary = decode::write(&capture, &CodeOptions::default(), formats, args.quiet)?;
+    let session = Session::new(&capture)?;
+    let summary = decode::write(&session, formats, args.quiet)?;
     let report = report::Report {
         summary: &summary,
         extra: capture.extra.as_ref(),

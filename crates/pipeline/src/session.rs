@@ -1,5 +1,7 @@
 //! A capture with everything that decoding it needs.
 
+use std::num::NonZeroUsize;
+
 use ptrail_flow::{Context, Segment, SegmentEnd, Sink};
 use ptrail_image::{ImageError, Timeline};
 use ptrail_perfdata::{Capture, Record, SourceNote};
@@ -74,10 +76,10 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Decodes on so many threads (at least 1); without, on as many as this machine has. The result
+    /// Decodes on so many threads; without, on as many as this machine has. The result
     /// is the same.
-    pub fn set_threads(&mut self, threads: usize) {
-        self.threads = threads.max(1);
+    pub fn set_threads(&mut self, threads: NonZeroUsize) {
+        self.threads = threads.get();
     }
 
     /// The code of the processes, over time.

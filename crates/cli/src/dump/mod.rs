@@ -36,7 +36,10 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<()> {
 /// What needs the code that the packets ran through.
 fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
     let input = args.input.open()?;
-    let session = Session::with(&input.capture, &input.code)?;
+    let mut session = Session::with(&input.capture, &input.code)?;
+    if let Some(threads) = args.threads {
+        session.set_threads(threads);
+    }
     if args.spans {
         let mut lines = SpanLines {
             out,

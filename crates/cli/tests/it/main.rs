@@ -13,6 +13,7 @@ mod info;
 mod jit;
 mod options;
 mod packets;
+mod parallel;
 mod perf;
 mod recorded;
 mod reference;
