@@ -21,7 +21,7 @@ use crate::error::ImageError;
 use crate::image::{self, Image};
 use crate::regions::{Region, Regions, Root};
 use crate::search::Search;
-use crate::timeline::{Timeline, Version};
+use crate::timeline::{KERNEL, Timeline, Version};
 
 /// An executable mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,27 @@ impl TimelineBuilder {
     /// An executable mapping was made; it replaces what it overlaps, from `time` on.
     pub fn map(&mut self, pid: u32, time: PerfTime, mapping: Mapping) {
         self.events.push((time, pid, Event::Map(mapping)));
+    }
+
+    /// A copy of the kernel's memory (kcore, an ELF core file) and the text of its symbols
+    /// (kallsyms): the kernel's code, at all times.
+    ///
+    /// # Errors
+    /// The copy can't be read.
+    pub fn kernel(
+        &mut self,
+        kcore: &str,
+        kallsyms: &str,
+        symbols: &[u8],
+    ) -> Result<(), ImageError> {
+        let image = Image::kcore(kcore.to_owned(), Arc::clone(&self.search));
+        image.status().map_err(Clone::clone)?;
+        let number = self.given.len() as u32;
+        let regions = image.at_own_addresses(number);
+        self.given.push((image, regions));
+        let names = Image::kallsyms(kallsyms.to_owned(), symbols);
+        self.perf_maps.push((KERNEL, names));
+        Ok(())
     }
 
     /// The content of a perf map (`/tmp/perf-PID.map`): names for code of the process that has none.

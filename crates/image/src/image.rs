@@ -33,7 +33,7 @@ pub struct Image {
     captured: Option<Vec<u8>>,
     /// The user says that this is the code: it need not be an ELF file.
     given: bool,
-    /// Names for JIT code instead of code.
+    /// Names for code that has none of its own, instead of code.
     names: Option<PerfMap>,
     search: Arc<Search>,
     content: OnceLock<Result<Content, Arc<ImageError>>>,
@@ -96,6 +96,23 @@ impl Image {
             module: JIT.to_owned(),
             content,
             ..Self::empty(path)
+        }
+    }
+
+    /// A copy of the kernel's memory (kcore).
+    pub(crate) fn kcore(path: String, search: Arc<Search>) -> Self {
+        Self {
+            module: KERNEL_MODULE.to_owned(),
+            ..Self::given(path, search)
+        }
+    }
+
+    /// The kernel's symbols.
+    pub(crate) fn kallsyms(path: String, text: &[u8]) -> Self {
+        Self {
+            names: Some(PerfMap::read_kallsyms(text)),
+            module: KERNEL_MODULE.to_owned(),
+            ..Self::perf_map(path, &[])
         }
     }
 
@@ -246,6 +263,24 @@ impl Image {
         regions.filter(|region| region.start < region.end).collect()
     }
 
+    /// All its loaded pieces at the addresses that they have in the file, as of a core file.
+    pub(crate) fn at_own_addresses(&self, number: u32) -> Vec<Region> {
+        let layout = self
+            .content()
+            .ok()
+            .and_then(|content| content.layout.as_ref());
+        let segments = layout.map_or(&[][..], |layout| &layout.segments);
+        let region = |segment: &Segment| Region {
+            start: segment.address,
+            end: segment.address.saturating_add(segment.file_size),
+            image: number,
+            offset: segment.offset,
+            captured: None,
+        };
+        let regions = segments.iter().map(region);
+        regions.filter(|region| region.start < region.end).collect()
+    }
+
     /// The region of a part of its bytes.
     pub(crate) fn part_at(
         &self,
@@ -316,6 +351,9 @@ impl Image {
 
     /// Whether it is code that has no name of its own, so that a perf map may have one.
     pub(crate) fn is_nameless(&self) -> bool {
+        if self.module == KERNEL_MODULE {
+            return true;
+        }
         let placeholder = self.path.is_empty() || self.path.starts_with(['/', '[']);
         match &self.captured {
             Some(_) => placeholder && self.module == JIT,
@@ -481,6 +519,9 @@ impl Image {
 
 /// The module of code that is in no file.
 const JIT: &str = "[jit]";
+
+/// The module of the kernel's code.
+const KERNEL_MODULE: &str = "[kernel]";
 
 /// How the kernel calls the mapping of its code in each process.
 const VDSO: &str = "[vdso]";

@@ -6,7 +6,7 @@
 //! it runs, so every question carries a time.
 //!
 //! 1. [`TimelineBuilder`] takes the events of a recording in any order: map, captured code, exec,
-//!    fork.
+//!    fork; and what is true all the time: given code, a copy of the kernel, perf maps.
 //! 2. [`Timeline`] is the immutable result, shared by reference between decoder threads. Files are
 //!    memory-mapped when first asked for, symbols are read when first asked for.
 //! 3. [`Timeline::space`] gives the [`AddressSpace`] of a process at a time. It answers

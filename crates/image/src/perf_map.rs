@@ -34,6 +34,27 @@ impl PerfMap {
         }
     }
 
+    /// `/proc/kallsyms`: address, type and name, then the module in brackets. A function goes on to
+    /// the next symbol.
+    pub(crate) fn read_kallsyms(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let mut symbols: Vec<(u64, &str)> = text.lines().filter_map(kernel_symbol).collect();
+        // Of several names for an address the first one stays.
+        symbols.sort_by_key(|(address, _)| *address);
+        symbols.dedup_by_key(|(address, _)| *address);
+        let ends = symbols.iter().skip(1).map(|(address, _)| *address);
+        let ends: Vec<u64> = ends.chain([u64::MAX]).collect();
+        let range = |(number, ((start, _), end)): (usize, (&(u64, &str), u64))| Range {
+            start: *start,
+            end,
+            function: number as u32,
+        };
+        Self {
+            ranges: symbols.iter().zip(ends).enumerate().map(range).collect(),
+            names: symbols.iter().map(|(_, name)| (*name).to_owned()).collect(),
+        }
+    }
+
     /// The range at an address, with the number of its name.
     pub(crate) fn find(&self, address: u64) -> Option<Range> {
         let later = self.ranges.partition_point(|range| range.start <= address);
@@ -97,9 +118,41 @@ fn line(line: &str) -> Option<(u64, u64, &str)> {
     (start < end && !name.is_empty()).then_some((start, end, name))
 }
 
+fn kernel_symbol(line: &str) -> Option<(u64, &str)> {
+    let (address, rest) = line.split_once(' ')?;
+    let (kind, name) = rest.split_once(' ')?;
+    let address = u64::from_str_radix(address, 16).ok()?;
+    // Data ends a function too; without the right to see them, all addresses are 0.
+    let is_code = matches!(kind, "t" | "T" | "w" | "W");
+    let name = if is_code {
+        name.split('\t').next()?
+    } else {
+        ""
+    };
+    (address > 0).then_some((address, name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernel_symbols_go_on_to_the_next() {
+        let map = PerfMap::read_kallsyms(
+            b"ffffffff81000000 T _text\nffffffff81000000 T startup_64\nffffffff81000040 t helper\n\
+              ffffffff82000000 D data\nffffffffc0000000 t probe\t[driver]\nbad\n0 T hidden\n",
+        );
+        let name = |address| map.find(address).and_then(|range| map.name(range.function));
+        for (address, expected) in [
+            (0xffff_ffff_80ff_ffff, None),
+            (0xffff_ffff_8100_003f, Some("_text")),
+            (0xffff_ffff_8100_0040, Some("helper")),
+            (0xffff_ffff_8200_0010, Some("")),
+            (0xffff_ffff_c000_0001, Some("probe")),
+        ] {
+            assert_eq!(name(address), expected, "{address:x}");
+        }
+    }
 
     #[test]
     fn the_latest_wins_and_what_is_no_line_is_left_out() {

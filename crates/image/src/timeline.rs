@@ -69,6 +69,7 @@ impl Timeline {
             root,
             kernel,
             perf_map: self.perf_maps.get(&pid).copied(),
+            kernel_names: self.perf_maps.get(&KERNEL).copied(),
             until: until.into_iter().chain(kernel_until).min(),
         }
     }
@@ -96,6 +97,12 @@ impl Timeline {
         self.images.get(number as usize)
     }
 
+    /// A name that is not empty.
+    fn function_name(&self, image: u32, number: u32) -> Option<()> {
+        let function = self.image(image)?.function(number)?;
+        (!function.name.is_empty()).then_some(())
+    }
+
     /// Names and kind of a function. An id that is none of this timeline's gives the name
     /// `[unknown]`.
     #[must_use]
@@ -118,6 +125,7 @@ pub struct AddressSpace<'t> {
     root: Root,
     kernel: Root,
     perf_map: Option<u32>,
+    kernel_names: Option<u32>,
     until: Option<PerfTime>,
 }
 
@@ -205,8 +213,13 @@ impl<'t> AddressSpace<'t> {
 
     /// What the process's perf map says, for code that has no name of its own.
     fn named(&self, image: &Image, ip: Ip) -> Option<FunctionHit> {
-        let number = self.perf_map.filter(|_| image.is_nameless())?;
+        let names = match ip.0 >> 63 {
+            0 => self.perf_map,
+            _ => self.kernel_names,
+        };
+        let number = names.filter(|_| image.is_nameless())?;
         let range = self.timeline.image(number)?.named(ip.0)?;
+        self.timeline.function_name(number, range.function)?;
         Some(FunctionHit {
             id: FunctionId::new(number, range.function),
             entry: Ip(range.start),

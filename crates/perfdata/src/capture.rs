@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use ptrail_pt::{PtConfig, TimeConv};
 
@@ -25,6 +26,8 @@ pub struct Capture {
     pub unknown_records: std::collections::BTreeMap<u32, u64>,
     /// What only ptrail's own recorders know; `None` for other people's files.
     pub extra: Option<Extra>,
+    /// A copy of the kernel's memory that was recorded with it (`perf record --kcore`).
+    pub kernel: Option<KernelCopy>,
     /// What was wrong with the file, with offsets; empty for a whole one. The rest was read.
     pub damage: Vec<Error>,
     pub(crate) files: Vec<Store>,
@@ -45,6 +48,15 @@ pub struct Machine {
     pub cpuid: String,
     /// Command line of the recording program.
     pub command: Vec<String>,
+}
+
+/// Files of a folder `kcore_dir`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelCopy {
+    /// The kernel's code as an ELF core file, at its true addresses.
+    pub kcore: PathBuf,
+    /// Its symbols (`/proc/kallsyms`).
+    pub kallsyms: PathBuf,
 }
 
 /// Whose execution a stream holds.

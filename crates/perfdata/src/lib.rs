@@ -61,7 +61,9 @@ mod unpack;
 mod wire;
 mod writer;
 
-pub use capture::{AuxPiece, AuxStream, Capture, Gap, Machine, Owner, Record, Sideband};
+pub use capture::{
+    AuxPiece, AuxStream, Capture, Gap, KernelCopy, Machine, Owner, Record, Sideband,
+};
 pub use error::Error;
 pub use extra::{CodeBlob, Extra, SourceNote};
 pub use jitdump::read_jitdump;

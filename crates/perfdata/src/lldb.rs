@@ -105,6 +105,7 @@ pub(crate) fn open(description: &Path) -> Result<Capture, Error> {
         sideband: bundle.sideband,
         unknown_records: Default::default(),
         extra: None,
+        kernel: None,
         damage: bundle.damage.finish(),
         files: bundle.files,
     })

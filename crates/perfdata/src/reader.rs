@@ -22,8 +22,8 @@ use crate::head::{Head, Reading};
 use crate::records::{RawRecord, Records, Stop};
 use crate::streams::Streams;
 use crate::{
-    AuxPiece, AuxStream, Capture, Error, Extra, Machine, Owner, Sideband, SourceNote, layout, lldb,
-    own_section, sample, sideband, timeline, unpack,
+    AuxPiece, AuxStream, Capture, Error, Extra, KernelCopy, Machine, Owner, Sideband, SourceNote,
+    layout, lldb, own_section, sample, sideband, timeline, unpack,
 };
 
 impl Capture {
@@ -79,6 +79,7 @@ impl Capture {
             sideband: Vec::new(),
             unknown_records: BTreeMap::new(),
             extra: None,
+            kernel: None,
             damage: Vec::new(),
             files: vec![bytes],
         })
@@ -177,6 +178,7 @@ fn capture(
         sideband: data.sideband,
         unknown_records: data.unknown_records,
         extra,
+        kernel: kernel_copy(path),
         damage: damage.finish(),
         files,
     })
@@ -316,6 +318,16 @@ impl Walk<'_> {
             None => self.event(record.offset, record.kind, Err(())),
         }
     }
+}
+
+/// The copy of the kernel in the folder of a recording.
+fn kernel_copy(path: &Path) -> Option<KernelCopy> {
+    let folder = path.join("kcore_dir");
+    let kcore = folder.join("kcore");
+    kcore.is_file().then(|| KernelCopy {
+        kcore,
+        kallsyms: folder.join("kallsyms"),
+    })
 }
 
 /// The CPU whose trace unit made the packets: none, where ptrail's software did.

@@ -52,7 +52,16 @@ pub fn timeline(capture: &Capture, options: &CodeOptions) -> Result<Timeline, Im
     {
         builder.everywhere(path, part.clone(), *address)?;
     }
+    if let Some(kernel) = &capture.kernel {
+        let symbols = std::fs::read(&kernel.kallsyms).unwrap_or_default();
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        builder.kernel(&text(&kernel.kcore), &text(&kernel.kallsyms), &symbols)?;
+    }
     for entry in &capture.sideband {
+        // The copy has the kernel and its modules as they were.
+        if entry.pid.is_none() && capture.kernel.is_some() {
+            continue;
+        }
         if jit(capture, entry, &options.search, &mut builder) {
             continue;
         }

@@ -92,3 +92,63 @@ fn given_code_that_is_not_there_is_refused() {
     let refused = builder.everywhere(gone.to_str().unwrap(), None, 0);
     assert!(matches!(refused, Err(ImageError::Missing { .. })));
 }
+
+/// An ELF core file of the kernel's memory as `perf record --kcore` copies it.
+fn kcore(address: u64, code: &[u8]) -> Vec<u8> {
+    const CORE: u16 = 4;
+    const X86_64: u16 = 62;
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    file.extend([CORE.to_le_bytes(), X86_64.to_le_bytes()].concat());
+    file.extend(1u32.to_le_bytes());
+    file.extend([0u64, 64, 0].map(u64::to_le_bytes).concat());
+    file.extend(0u32.to_le_bytes());
+    file.extend([64u16, 56, 1, 64, 0, 0].map(u16::to_le_bytes).concat());
+    // A loaded piece, readable, writable and executable.
+    file.extend([1u32, 7].map(u32::to_le_bytes).concat());
+    let len = code.len() as u64;
+    file.extend(
+        [120u64, address, 0, len, len, 1]
+            .map(u64::to_le_bytes)
+            .concat(),
+    );
+    file.extend(code);
+    file
+}
+
+#[test]
+fn a_copy_of_the_kernel_lies_in_every_process() {
+    const TEXT: u64 = 0xffff_ffff_8100_0000;
+    let workshop = Workshop::new();
+    let copy = workshop.path("kcore");
+    fs::write(&copy, kcore(TEXT, &[0x90, 0xc3, 0x90, 0xc3])).unwrap();
+    let symbols =
+        b"ffffffff81000000 T do_this\nffffffff81000002 t do_that\nffffffff81000003 D data\n";
+    let mut builder = TimelineBuilder::new();
+    let path = copy.to_str().unwrap();
+    builder.kernel(path, "kallsyms", symbols).unwrap();
+    let timeline = builder.build();
+    for pid in [1, 77] {
+        let space = timeline.space(pid, PerfTime(5));
+        assert_eq!(space.code(Ip(TEXT + 1)).unwrap(), [0xc3, 0x90, 0xc3]);
+        let name = |ip| {
+            let hit = space.function(Ip(ip))?;
+            let function = timeline.function(hit.id);
+            Some((
+                function.name.into_owned(),
+                function.module.to_owned(),
+                hit.entry.0,
+            ))
+        };
+        let kernel = |name: &str, entry| Some((name.to_owned(), "[kernel]".to_owned(), entry));
+        assert_eq!(name(TEXT + 1), kernel("do_this", TEXT));
+        assert_eq!(name(TEXT + 2), kernel("do_that", TEXT + 2));
+        assert_eq!(name(TEXT + 3), None);
+    }
+    assert!(builder_refuses(&workshop.path("gone")));
+}
+
+fn builder_refuses(path: &std::path::Path) -> bool {
+    TimelineBuilder::new()
+        .kernel(path.to_str().unwrap(), "", &[])
+        .is_err()
+}

@@ -413,7 +413,15 @@ fn a_folder_with_more_records_in_files_of_their_own() {
     let first = compressed(first, 100, 81).unwrap_or_else(|| first.to_vec());
     std::fs::write(threads.join("data.0"), first.concat()).unwrap();
     std::fs::write(threads.join("data.1"), second.concat()).unwrap();
-    same(&Capture::open(&threads).unwrap(), &expected);
+    let found = Capture::open(&threads).unwrap();
+    same(&found, &expected);
+    assert_eq!(found.kernel, None);
+    let copy = threads.join("kcore_dir");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::write(copy.join("kcore"), "").unwrap();
+    let kernel = Capture::open(&threads).unwrap().kernel.unwrap();
+    assert_eq!(kernel.kcore, copy.join("kcore"));
+    assert_eq!(kernel.kallsyms, copy.join("kallsyms"));
 }
 
 #[test]

@@ -219,31 +219,28 @@ fn perf_reads_the_header() {
     assert_eq!(ids.trim(), format!("{id} {}", program.file.display()));
 }
 
-/// `perf inject` writes the whole file anew: our reader must find the same in perf's own writing.
+/// `perf inject` writes the whole file anew, and with `-b` the build-ids of the files that it finds:
+/// our reader must find the same in perf's own writing.
 #[test]
 fn a_file_rewritten_by_perf_reads_the_same() {
     let Some((folder, _, path)) = prepare() else {
         return;
     };
+    let ours = Capture::open(&path).unwrap();
     let again = folder.path().join("again.data");
-    perf(
-        folder.path(),
-        &["inject", "-o", again.to_str().unwrap()],
-        &path,
-    )
-    .unwrap();
-    let (ours, theirs) = (
-        Capture::open(&path).unwrap(),
-        Capture::open(&again).unwrap(),
-    );
-    assert!(theirs.damage.is_empty(), "{:?}", theirs.damage);
-    assert_eq!(theirs.machine.cpuid, ours.machine.cpuid);
-    assert_eq!(theirs.clock, ours.clock);
-    assert_eq!(theirs.sideband, ours.sideband);
-    assert_eq!(theirs.extra, None);
-    let bytes = |capture: &Capture| -> Vec<Vec<u8>> {
-        let pieces = capture.streams.iter().flat_map(|stream| &stream.pieces);
-        pieces.map(|piece| capture.bytes(piece).to_vec()).collect()
-    };
-    assert_eq!(bytes(&theirs), bytes(&ours));
+    for options in [&[][..], &["-b"]] {
+        let inject = [&["inject", "-o", again.to_str().unwrap()], options].concat();
+        perf(folder.path(), &inject, &path).unwrap();
+        let theirs = Capture::open(&again).unwrap();
+        assert!(theirs.damage.is_empty(), "{:?}", theirs.damage);
+        assert_eq!(theirs.machine.cpuid, ours.machine.cpuid);
+        assert_eq!(theirs.clock, ours.clock);
+        assert_eq!(theirs.sideband, ours.sideband, "{options:?}");
+        assert_eq!(theirs.extra, None);
+        let bytes = |capture: &Capture| -> Vec<Vec<u8>> {
+            let pieces = capture.streams.iter().flat_map(|stream| &stream.pieces);
+            pieces.map(|piece| capture.bytes(piece).to_vec()).collect()
+        };
+        assert_eq!(bytes(&theirs), bytes(&ours));
+    }
 }
