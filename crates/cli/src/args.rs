@@ -78,6 +78,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) snapshot_size: Option<usize>,
 
+    /// Inject faults, for tests: FAULT:RATE, several separated by commas. FAULT is overflow, truncate,
+    /// switch or corrupt, RATE its probability for each 4 KiB of trace; or lost-sideband, for each
+    /// mapping. The capture's notes tell
+    #[arg(long, value_name = "FAULTS")]
+    pub(crate) inject: Option<ptrail_emulate::Injection>,
+
+    /// With --inject: the same seed gives the same faults
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "inject")]
+    pub(crate) seed: u64,
+
     /// Record the processes that the program starts, too (with `--source qemu`)
     #[arg(long)]
     pub(crate) follow_forks: bool,

@@ -43,6 +43,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             limit: args.limit,
         },
         snapshot_size: args.snapshot_size,
+        inject: args.inject.clone().map(|mut inject| {
+            inject.seed = args.seed;
+            inject
+        }),
         follow_forks: args.follow_forks,
         note: why,
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::{Error, Program, Settings, Window, qemu, step};
+use crate::{Error, Injection, Program, Settings, Window, qemu, step};
 
 /// What runs the program and sees what it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Request<'a> {
     pub window: Window,
     /// Keep only the last so many bytes of each thread's trace.
     pub snapshot_size: Option<usize>,
+    /// Faults to inject.
+    pub inject: Option<Injection>,
     /// Record child processes too.
     pub follow_forks: bool,
     /// A sentence for the capture's notes.

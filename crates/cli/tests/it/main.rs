@@ -8,6 +8,7 @@ mod clock;
 mod corpus;
 mod endings;
 mod everyday;
+mod faults;
 mod foreign;
 mod info;
 mod jit;
