@@ -37,5 +37,5 @@ pub use front::{Settings, Timing};
 pub use inject::Injection;
 pub use program::Program;
 pub use qemu::Qemu;
-pub use request::{End, Engine, Outcome, Progress, Request, record};
+pub use request::{End, Engine, Outcome, Progress, Request, Subject, record};
 pub use window::{Start, Window};

@@ -58,7 +58,12 @@ pub(crate) struct Recording {
 
 impl Recording {
     /// Begins the recording of a process; its first thread comes with it.
-    pub(crate) fn new(engine: Engine, request: &Request<'_>, pid: u32) -> Result<Self, Error> {
+    pub(crate) fn new(
+        engine: Engine,
+        request: &Request<'_>,
+        pid: u32,
+        command: Vec<String>,
+    ) -> Result<Self, Error> {
         let clock = VirtualClock::start();
         let wall_clock = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -80,12 +85,7 @@ impl Recording {
             threads: Vec::new(),
             processes: HashMap::new(),
             wall_clock: (wall_clock, clock.perf_time()),
-            command: request
-                .program
-                .args
-                .iter()
-                .map(|arg| arg.to_string_lossy().into_owned())
-                .collect(),
+            command,
             build_ids: BuildIds::default(),
             code: Vec::new(),
             window: request.window.clone(),

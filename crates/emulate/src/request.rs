@@ -27,12 +27,19 @@ impl Engine {
     }
 }
 
+/// Whom to record.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// A program, from its start on.
+    Program(&'a Program, Engine),
+    /// A running process, by its id: its first thread, single-stepped.
+    Process(u32),
+}
+
 /// What to record, and where to.
 pub struct Request<'a> {
-    /// The program.
-    pub program: &'a Program,
-    /// What runs it.
-    pub engine: Engine,
+    /// Whom to record.
+    pub subject: Subject<'a>,
     /// Settings of the virtual trace unit.
     pub settings: Settings,
     /// The `perf.data` to write.
@@ -68,6 +75,8 @@ pub enum End {
     Exited(i32),
     /// By this signal.
     Killed(i32),
+    /// It goes on: ptrail has let go of a process that ran before.
+    GoesOn,
 }
 
 /// A finished recording.
@@ -89,9 +98,10 @@ pub struct Outcome {
 /// The program can't be started or traced, or the capture can't be written (nothing is left under
 /// its name then).
 pub fn record(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
-    match request.engine {
-        Engine::Step => step::record(request, progress),
-        Engine::Qemu => qemu::record(request, progress),
+    match request.subject {
+        Subject::Program(program, Engine::Step) => step::record(program, request, progress),
+        Subject::Program(program, Engine::Qemu) => qemu::record(program, request, progress),
+        Subject::Process(pid) => step::attach(pid, request, progress),
     }
 }
 
@@ -113,6 +123,7 @@ pub(crate) fn describe(end: End, early: Option<Early>, interrupted: bool) -> Str
         (Some(Early::Full), _) => {
             return "as many instructions as were to be recorded; the program went on".to_string();
         }
+        (None, End::GoesOn) => "ptrail let go of the process".to_string(),
         (None, End::Exited(status)) => format!("the program exited with status {status}"),
         (None, End::Killed(number)) => format!(
             "the program was killed by signal {number}{}",

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod attach;
 mod captures;
 mod clock;
 mod corpus;
