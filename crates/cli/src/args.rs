@@ -23,6 +23,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Attach(AttachArgs),
     Decode(DecodeArgs),
     Info(InfoArgs),
     Pack(PackArgs),
@@ -43,6 +44,46 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Source::Auto)]
     pub(crate) source: Source,
 
+    /// Record only from here on: a function's symbol, or 0xADDRESS, when it is reached first; the
+    /// program runs unrecorded until then
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) window_start: Option<ptrail_emulate::Start>,
+
+    /// Record the processes that the program starts, too (with `--source qemu`)
+    #[arg(long)]
+    pub(crate) follow_forks: bool,
+
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Record a running process, and write its timeline.
+///
+/// The process's first thread is single-stepped, some 35,000 instructions a second, until it ends,
+/// `--limit` is reached, or Ctrl-C comes; then the process goes on as before. Exit status: 0; 1 if it
+/// could not be recorded or the output could not be written; 2 for wrong usage.
+#[derive(Parser)]
+pub(crate) struct AttachArgs {
+    /// The process, by its id
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) pid: u32,
+
+    #[command(flatten)]
+    pub(crate) recording: RecordingArgs,
+}
+
+/// What `run` and `attach` have in common.
+#[derive(clap::Args)]
+pub(crate) struct RecordingArgs {
     /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
     /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
     /// .instructions.folded (flame graphs), .callgrind, .pprof. May be given several times [default:
@@ -62,11 +103,6 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
     pub(crate) capture_only: bool,
 
-    /// Record only from here on: a function's symbol, or 0xADDRESS, when it is reached first; the
-    /// program runs unrecorded until then
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) window_start: Option<ptrail_emulate::Start>,
-
     /// Record at most N instructions; then the program goes on unrecorded
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
@@ -79,9 +115,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) snapshot_size: Option<usize>,
 
-    /// Record the processes that the program starts, too (with `--source qemu`)
-    #[arg(long)]
-    pub(crate) follow_forks: bool,
+    /// Inject faults, for tests: FAULT:RATE, several separated by commas. FAULT is overflow, truncate,
+    /// switch or corrupt, RATE its probability for each 4 KiB of trace; or lost-sideband, for each
+    /// mapping. The capture's notes tell
+    #[arg(long, value_name = "FAULTS")]
+    pub(crate) inject: Option<ptrail_emulate::Injection>,
+
+    /// With --inject: the same seed gives the same faults
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "inject")]
+    pub(crate) seed: u64,
 
     /// Write the address of every executed instruction to FILE, and the recorder's time-stamp
     /// counter behind it to FILE.tsc, as 8 little-endian bytes each: the truth against which a
@@ -96,15 +138,6 @@ pub(crate) struct RunArgs {
     /// Print the summary as one line of JSON (on standard error)
     #[arg(long)]
     pub(crate) json: bool,
-
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
-    pub(crate) program: Vec<OsString>,
 }
 
 /// Decode a capture into a timeline.

@@ -22,6 +22,7 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Attach(args) => run::attach(args),
         Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
         Command::Info(args) => info::info(&args).map(|()| ExitCode::SUCCESS),
         Command::Pack(args) => pack::pack(&args).map(|()| ExitCode::SUCCESS),

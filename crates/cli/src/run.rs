@@ -1,27 +1,55 @@
-//! `ptrail run`: record, decode, write.
+//! `ptrail run` and `ptrail attach`: record, decode, write.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ptrail_emulate::{
-    End, Engine, Error, Outcome, Program, Qemu, Request, Settings, Window, record,
+    End, Engine, Error, Outcome, Program, Qemu, Request, Settings, Subject, Window, record,
 };
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::Session;
 
-use crate::args::{RunArgs, Source};
+use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
 use crate::progress::Line;
 use crate::{decode, report};
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let program = Program::find(args.program.clone())?;
     let (engine, why) = choose(args.source, &program)?;
+    let name = program.args.first().cloned().unwrap_or_default();
+    record_and_write(&args.recording, &name, |request| Request {
+        subject: Subject::Program(&program, engine),
+        window: Window {
+            start: args.window_start.clone(),
+            ..request.window
+        },
+        follow_forks: args.follow_forks,
+        note: why,
+        ..request
+    })
+}
+
+pub(crate) fn attach(args: AttachArgs) -> Result<ExitCode> {
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", args.pid)).unwrap_or_default();
+    let name = OsString::from(name.trim_end());
+    record_and_write(&args.recording, &name, |request| Request {
+        subject: Subject::Process(args.pid),
+        ..request
+    })
+}
+
+/// Records what `subject` makes of a request, decodes it, and writes it.
+fn record_and_write<'a>(
+    args: &RecordingArgs,
+    name: &OsStr,
+    subject: impl FnOnce(Request<'a>) -> Request<'a>,
+) -> Result<ExitCode> {
     let outputs = match (args.capture_only, args.outputs.is_empty()) {
         (true, _) => Vec::new(),
-        (false, true) => vec![default_output(&program.args)],
+        (false, true) => vec![default_output(name)],
         (false, false) => args.outputs.clone(),
     };
     let formats = decode::formats(&outputs)?;
@@ -29,9 +57,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         check_folder(path)?;
     }
     let place = CapturePlace::new(args.keep_capture.as_deref())?;
-    let request = Request {
-        program: &program,
-        engine,
+    let request = subject(Request {
+        subject: Subject::Process(0),
         settings: Settings {
             timing: args.timing.into(),
             ..Settings::default()
@@ -39,13 +66,17 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         capture: place.path.clone(),
         truth: args.truth.clone(),
         window: Window {
-            start: args.window_start.clone(),
+            start: None,
             limit: args.limit,
         },
         snapshot_size: args.snapshot_size,
-        follow_forks: args.follow_forks,
-        note: why,
-    };
+        inject: args.inject.clone().map(|mut inject| {
+            inject.seed = args.seed;
+            inject
+        }),
+        follow_forks: false,
+        note: None,
+    });
     let outcome = {
         let mut line = Line::new(args.quiet);
         record(&request, &mut |progress| {
@@ -55,7 +86,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let result = if args.capture_only {
         tell_captured(&outcome, &place.path)
     } else {
-        write_timeline(&args, &place.path, &formats, &outputs)
+        write_timeline(args, &place.path, &formats, &outputs)
     };
     if let Err(error) = result {
         let kept = place.keep();
@@ -84,7 +115,7 @@ fn choose(source: Source, program: &Program) -> Result<(Engine, Option<String>)>
 }
 
 fn write_timeline(
-    args: &RunArgs,
+    args: &RecordingArgs,
     capture: &Path,
     formats: &[(ptrail_export::Format, &Path)],
     outputs: &[PathBuf],
@@ -129,9 +160,8 @@ fn say(text: &str) {
 }
 
 /// `PROGRAM.pftrace` in the current folder.
-fn default_output(args: &[OsString]) -> PathBuf {
-    let program = Path::new(args.first().map_or("".as_ref(), OsString::as_os_str));
-    let mut name = program
+fn default_output(program: &OsStr) -> PathBuf {
+    let mut name = Path::new(program)
         .file_name()
         .unwrap_or("ptrail".as_ref())
         .to_os_string();
@@ -193,6 +223,7 @@ impl CapturePlace {
 fn exit_code(end: End) -> ExitCode {
     match end {
         End::Exited(status) => ExitCode::from(status as u8),
+        End::GoesOn => ExitCode::SUCCESS,
         End::Killed(signal) => ExitCode::from(128u8.wrapping_add(signal as u8)),
     }
 }

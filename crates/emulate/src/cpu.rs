@@ -21,6 +21,8 @@ const OURS: u64 = 75;
 pub(crate) struct SharedCpu {
     /// What both could use before.
     all: CpuSet,
+    /// What a process could use before that ran already.
+    programs: Option<CpuSet>,
     current: usize,
     interval: Duration,
     looked: Instant,
@@ -40,12 +42,21 @@ impl SharedCpu {
         let jitter = Duration::from_millis(u64::from(std::process::id() % 16) * 50);
         Ok(Self {
             all,
+            programs: None,
             current,
             interval: LOOK + jitter,
             looked: Instant::now(),
             load: load(),
             used: Duration::ZERO,
         })
+    }
+
+    /// Pins a process that ran before; it gets back what it had by [`SharedCpu::unpin`].
+    pub(crate) fn adopt(&mut self, program: Pid) -> nix::Result<()> {
+        let had = sched_getaffinity(program)?;
+        sched_setaffinity(program, &only(self.current)?)?;
+        self.programs = Some(had);
+        Ok(())
     }
 
     /// Moves this thread and `program` to an idle CPU if theirs has no idle time and there is one.
@@ -85,13 +96,13 @@ impl SharedCpu {
     /// Lets a process use all CPUs again.
     pub(crate) fn unpin(&self, process: Pid) {
         // It may be gone.
-        let _ = sched_setaffinity(process, &self.all);
+        let _ = sched_setaffinity(process, self.programs.as_ref().unwrap_or(&self.all));
     }
 }
 
 impl Drop for SharedCpu {
     fn drop(&mut self) {
-        self.unpin(Pid::from_raw(0));
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.all);
     }
 }
 

@@ -86,6 +86,12 @@ pub enum Error {
         "QEMU's plugin sent what ptrail does not understand: was its memory overwritten by the program?"
     )]
     QemuProtocol,
+    /// No such process.
+    #[error("{pid}: no such process")]
+    NoProcess {
+        /// As given.
+        pid: i32,
+    },
     /// A system call that should not fail did.
     #[error("cannot {what}: {source}")]
     System {

@@ -5,12 +5,12 @@
 //! a CYC with the cycles since the last one; MTC leaves at its crystal ticks, PSB+ at the end of its
 //! period, between two instructions.
 
-use ptrail_pt::{Encoder, ExecMode, Ip, Packet, PsbPlus, TNT_SHORT_MAX, Tnt, Tsc};
+use ptrail_pt::{Encoder, ExecMode, Ip, IpPayload, Packet, PsbPlus, TNT_SHORT_MAX, Tnt, Tsc};
 
 use crate::clock::{BUS_RATIO, MTC_FREQ, TICKS_PER_CRYSTAL};
 
 /// A PSB+ after this many bytes (IA32_RTIT_CTL.PSBFreq 1).
-const PSB_PERIOD: usize = 4096;
+pub(crate) const PSB_PERIOD: usize = 4096;
 /// After a longer silence than this many MTC periods the clock is set anew by TSC and TMA, as a CPU
 /// does when it wakes up, instead of by all the MTCs in between.
 const SILENT_PERIODS: u64 = 64;
@@ -60,6 +60,8 @@ pub(crate) struct Front {
     next_mtc: u64,
     last_psb: usize,
     written: usize,
+    /// What is written behind this many bytes is going to be lost.
+    loses_from: Option<usize>,
 }
 
 impl Front {
@@ -76,6 +78,7 @@ impl Front {
             next_mtc: mtc_time(mtc_tick(now) + 1),
             last_psb: 0,
             written: 0,
+            loses_from: None,
         };
         front.psb(None, now);
         front
@@ -178,6 +181,49 @@ impl Front {
             self.flush(now);
             self.psb(Some(next), now);
         }
+    }
+
+    /// From now on packets are lost.
+    pub(crate) fn loses(&mut self, now: Tsc) {
+        self.flush(now);
+        self.loses_from = Some(self.len());
+    }
+
+    /// No more packets are lost. `ip` is the next instruction if tracing is on. With `overflow`, the
+    /// trace says what happened; else it begins anew. Returns where the loss lies, in bytes that are
+    /// not yet taken; `None` if there was none.
+    pub(crate) fn recovers(&mut self, ip: Option<Ip>, now: Tsc, overflow: bool) -> Option<usize> {
+        let len = self.loses_from.take()?;
+        self.encoder.truncate(len);
+        self.last_psb = self.last_psb.min(self.written + len);
+        (self.outcomes, self.outcome_count) = (0, 0);
+        self.returns.clear();
+        (self.last_cycle, self.last_mtc) = (now.0, mtc_tick(now));
+        self.next_mtc = mtc_time(self.last_mtc + 1);
+        if !overflow {
+            self.psb(ip, now);
+            return Some(len);
+        }
+        self.encoder.put(&Packet::Ovf);
+        if let Some(ip) = ip {
+            self.encoder.put(&Packet::Fup(IpPayload::whole(ip)));
+        }
+        self.encoder.put(&Packet::Tsc(now.0));
+        if self.settings.timing != Timing::Tsc {
+            let (ctc, fast_counter) = tma(now);
+            self.encoder.put(&Packet::Tma { ctc, fast_counter });
+        }
+        Some(len)
+    }
+
+    /// Whether packets are being lost.
+    pub(crate) fn is_losing(&self) -> bool {
+        self.loses_from.is_some()
+    }
+
+    /// Bytes written since the start.
+    pub(crate) fn total(&self) -> usize {
+        self.written + self.len()
     }
 
     /// The recording ends: nothing may wait any longer, and the trace tells when it was.

@@ -20,6 +20,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// From then on it is said again and again, in case it is said just before a wait begins.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// In place of a child: no signal is passed on.
+const NOBODY: i32 = 0;
+
 static CHILD: AtomicI32 = AtomicI32::new(0);
 /// The signal that came, 0 if none.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -59,6 +62,11 @@ impl Guard {
         Ok(guard)
     }
 
+    /// For a process that ran before: a signal ends the recording, and is not passed on.
+    pub(crate) fn install_to_stop() -> Result<Self, Error> {
+        Self::install(nix::unistd::Pid::from_raw(NOBODY))
+    }
+
     /// Whether SIGINT or SIGTERM came.
     pub(crate) fn interrupted(&self) -> bool {
         SIGNAL.load(Ordering::Relaxed) != 0
@@ -88,14 +96,14 @@ impl Drop for Guard {
 }
 
 extern "C" fn came(signal: libc::c_int) {
-    if SIGNAL.swap(signal, Ordering::SeqCst) != 0 {
+    if SIGNAL.swap(signal, Ordering::SeqCst) != 0 || CHILD.load(Ordering::SeqCst) == NOBODY {
         STOP.store(true, Ordering::SeqCst);
     }
     set_timer(PATIENCE, AGAIN);
 }
 
 extern "C" fn time_is_up(_signal: libc::c_int) {
-    if PASSED_ON.swap(true, Ordering::SeqCst) {
+    if PASSED_ON.swap(true, Ordering::SeqCst) || CHILD.load(Ordering::SeqCst) == NOBODY {
         STOP.store(true, Ordering::SeqCst);
         return;
     }

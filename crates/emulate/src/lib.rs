@@ -16,6 +16,7 @@ pub mod clock;
 mod cpu;
 mod error;
 mod front;
+mod inject;
 mod interrupt;
 mod maps;
 mod memory;
@@ -33,7 +34,8 @@ mod window;
 
 pub use error::Error;
 pub use front::{Settings, Timing};
+pub use inject::Injection;
 pub use program::Program;
 pub use qemu::Qemu;
-pub use request::{End, Engine, Outcome, Progress, Request, record};
+pub use request::{End, Engine, Outcome, Progress, Request, Subject, record};
 pub use window::{Start, Window};

@@ -37,6 +37,16 @@ pub(crate) fn executable(pid: u32) -> Vec<ExecMapping> {
         .collect()
 }
 
+/// The command line of a process.
+pub(crate) fn command(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split(|&byte| byte == 0);
+    words
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
+
 fn parse(line: &str) -> Option<ExecMapping> {
     let (range, rest) = line.split_once(' ')?;
     let (mode, rest) = rest.split_once(' ')?;

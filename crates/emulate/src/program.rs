@@ -43,6 +43,14 @@ impl Program {
         Ok(Self { path, args })
     }
 
+    /// The arguments as text.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.args
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+
     /// The name that the kernel gives a process that runs it: 15 bytes of the file's.
     pub(crate) fn kernel_name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default().as_bytes();

@@ -72,6 +72,12 @@ pub(crate) fn seize(pid: Pid) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, pid, OPTIONS as usize)
 }
 
+/// Begins to trace a thread that ran before; it goes on if the tracer dies.
+pub(crate) fn seize_running(pid: Pid) -> io::Result<()> {
+    let options = OPTIONS & !libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SEIZE, pid, options as usize)
+}
+
 /// Lets it execute one instruction, or take a signal (0: none).
 pub(crate) fn step(pid: Pid, signal: i32) -> io::Result<()> {
     request_if_there(libc::PTRACE_SINGLESTEP, pid, signal as usize)
@@ -151,19 +157,29 @@ pub(crate) fn event_message(pid: Pid) -> Option<i64> {
     nix::sys::ptrace::getevent(pid).ok()
 }
 
-/// Takes a signal out of the mask of blocked ones, if it is in.
-pub(crate) fn unblock(pid: Pid, signal: i32) {
+/// Takes a signal out of the mask of blocked ones; says whether it was in.
+pub(crate) fn unblock(pid: Pid, signal: i32) -> bool {
+    change_mask(pid, |mask| mask & !(1 << (signal - 1)))
+}
+
+/// Puts a signal into the mask of blocked ones.
+pub(crate) fn block(pid: Pid, signal: i32) -> bool {
+    change_mask(pid, |mask| mask | 1 << (signal - 1))
+}
+
+/// Changes the mask of blocked signals; says whether it is another one now.
+fn change_mask(pid: Pid, change: impl FnOnce(u64) -> u64) -> bool {
     const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
     const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
-    let bit = 1 << (signal - 1);
     let size = size_of::<u64>();
     let mut mask = 0_u64;
     // SAFETY: the kernel's mask has 8 bytes; it is read into, and written from, 8 bytes.
     unsafe {
-        let read = libc::ptrace(PTRACE_GETSIGMASK, pid.as_raw(), size, &raw mut mask);
-        if read == 0 && mask & bit != 0 {
-            mask &= !bit;
-            libc::ptrace(PTRACE_SETSIGMASK, pid.as_raw(), size, &raw const mask);
+        if libc::ptrace(PTRACE_GETSIGMASK, pid.as_raw(), size, &raw mut mask) != 0 {
+            return false;
         }
+        let changed = change(mask);
+        changed != mask
+            && libc::ptrace(PTRACE_SETSIGMASK, pid.as_raw(), size, &raw const changed) == 0
     }
 }

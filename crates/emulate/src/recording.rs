@@ -9,10 +9,11 @@ use ptrail_perfdata::{CodeBlob, Extra, Machine, Record, Sideband, SourceNote, Ta
 use ptrail_pt::Ip;
 
 use crate::clock::{self, VirtualClock};
-use crate::front::Front;
+use crate::front::{Front, PSB_PERIOD};
+use crate::inject::{Fault, Injector};
 use crate::maps::{self, BuildIds, ExecMapping};
 use crate::process::{PAGE, Process};
-use crate::thread::{Thread, ThreadId};
+use crate::thread::{Faults, Thread, ThreadId};
 use crate::truth::Truth;
 use crate::window::Window;
 use crate::{Engine, Error, Request, Settings, memory};
@@ -21,6 +22,13 @@ use crate::{Engine, Error, Request, Settings, memory};
 const CODE_LIMIT: u64 = 64 << 20;
 /// Packets are written to the file in pieces of about this size, in bytes.
 const PIECE: usize = 1 << 18;
+
+/// An injected loss ends after at most so many instructions.
+const LOST_INSTRUCTIONS: u64 = 5_000;
+/// An injected context switch takes at most so many microseconds.
+const AWAY_MICROS: u64 = 50;
+/// `PERF_AUX_FLAG_TRUNCATED`.
+const AUX_TRUNCATED: u64 = 1;
 
 /// What goes into the capture, as it happens.
 pub(crate) struct Recording {
@@ -44,12 +52,18 @@ pub(crate) struct Recording {
     remaining: u64,
     /// Of each thread's trace, only the last so many bytes are kept.
     snapshot_size: Option<usize>,
+    injector: Option<Injector>,
     notes: BTreeMap<String, u64>,
 }
 
 impl Recording {
     /// Begins the recording of a process; its first thread comes with it.
-    pub(crate) fn new(engine: Engine, request: &Request<'_>, pid: u32) -> Result<Self, Error> {
+    pub(crate) fn new(
+        engine: Engine,
+        request: &Request<'_>,
+        pid: u32,
+        command: Vec<String>,
+    ) -> Result<Self, Error> {
         let clock = VirtualClock::start();
         let wall_clock = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -71,12 +85,7 @@ impl Recording {
             threads: Vec::new(),
             processes: HashMap::new(),
             wall_clock: (wall_clock, clock.perf_time()),
-            command: request
-                .program
-                .args
-                .iter()
-                .map(|arg| arg.to_string_lossy().into_owned())
-                .collect(),
+            command,
             build_ids: BuildIds::default(),
             code: Vec::new(),
             window: request.window.clone(),
@@ -87,6 +96,7 @@ impl Recording {
                 Window { limit, .. } => limit.unwrap_or(u64::MAX),
             },
             snapshot_size: request.snapshot_size,
+            injector: request.inject.clone().map(Injector::new),
             notes: request.note.iter().map(|note| (note.clone(), 1)).collect(),
         })
     }
@@ -114,6 +124,7 @@ impl Recording {
             front: Front::new(self.settings, self.clock.tsc()),
             truth,
             kept: Vec::new(),
+            faults: Faults::default(),
             on: false,
             ended: false,
             instructions: 0,
@@ -140,23 +151,25 @@ impl Recording {
         if from == Some(to) {
             return Ok(());
         }
-        for (thread, out) in [(from, true), (Some(to), false)] {
-            let Some(ThreadId(number)) = thread else {
-                continue;
-            };
-            let Thread { pid, tid, .. } = self.threads[number];
-            self.writer.record(&Sideband {
-                time: Some(self.clock.perf_time()),
-                pid: Some(pid),
-                tid: Some(tid),
-                cpu: Some(0),
-                record: Record::Switch {
-                    out,
-                    preempted: false,
-                    other: None,
-                },
-            })?;
+        if let Some(from) = from {
+            self.record_switch(from, true)?;
         }
+        self.record_switch(to, false)
+    }
+
+    fn record_switch(&mut self, thread: ThreadId, out: bool) -> Result<(), Error> {
+        let Thread { pid, tid, .. } = self.threads[thread.0];
+        self.writer.record(&Sideband {
+            time: Some(self.clock.perf_time()),
+            pid: Some(pid),
+            tid: Some(tid),
+            cpu: Some(0),
+            record: Record::Switch {
+                out,
+                preempted: false,
+                other: None,
+            },
+        })?;
         Ok(())
     }
 
@@ -166,7 +179,9 @@ impl Recording {
         if std::mem::replace(&mut ended.ended, true) {
             return Ok(());
         }
-        ended.front.finish(self.clock.tsc());
+        let now = self.clock.tsc();
+        ended.front.recovers(None, now, true);
+        ended.front.finish(now);
         let (pid, tid) = (ended.pid, ended.tid);
         if let Some(truth) = ended.truth.take() {
             truth.finish()?;
@@ -201,6 +216,9 @@ impl Recording {
         }
         self.remaining -= 1;
         self.threads[thread.0].executed(&mut self.clock, ip, instruction, next)?;
+        if self.injector.is_some() {
+            self.inject(thread, next)?;
+        }
         self.write_pieces(thread, PIECE)
     }
 
@@ -284,6 +302,57 @@ impl Recording {
         }
     }
 
+    // ---- faults on purpose ----
+
+    /// Between two instructions: throws the dice once for each PSB period of trace.
+    fn inject(&mut self, id: ThreadId, next: Ip) -> Result<(), Error> {
+        let thread = &mut self.threads[id.0];
+        let Some(injector) = &mut self.injector else {
+            return Ok(());
+        };
+        let ip = thread.on.then_some(next);
+        if thread.front.is_losing() {
+            if thread.instructions >= thread.faults.until {
+                return self.recover(id, ip);
+            }
+            return Ok(());
+        }
+        if thread.front.total() < thread.faults.next {
+            return Ok(());
+        }
+        thread.faults.next = thread.front.total() + PSB_PERIOD;
+        thread.faults.corrupt |= injector.happens(Fault::Corrupt);
+        let overflow = injector.happens(Fault::Overflow);
+        if overflow || injector.happens(Fault::Truncate) {
+            thread.faults.overflow = overflow;
+            thread.faults.until = thread.instructions + 1 + injector.below(LOST_INSTRUCTIONS);
+            thread.front.loses(self.clock.tsc());
+        } else if thread.on && injector.happens(Fault::Switch) {
+            let away = Duration::from_micros(1 + injector.below(AWAY_MICROS));
+            self.interrupted(id, next);
+            self.record_switch(id, true)?;
+            self.clock.pass(away);
+            self.record_switch(id, false)?;
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self, id: ThreadId, ip: Option<Ip>) -> Result<(), Error> {
+        let thread = &mut self.threads[id.0];
+        let overflow = thread.faults.overflow;
+        let lost = thread.front.recovers(ip, self.clock.tsc(), overflow);
+        let Some(at) = lost.filter(|_| !overflow) else {
+            return Ok(());
+        };
+        let (pid, tid) = (thread.pid, thread.tid);
+        let record = Record::Aux {
+            aux_offset: thread.faults.written + at as u64,
+            size: 0,
+            flags: AUX_TRUNCATED,
+        };
+        self.record_for(pid, tid, record)
+    }
+
     // ---- sideband ----
 
     /// exec: a new name, and no mappings.
@@ -322,6 +391,11 @@ impl Recording {
 
     fn record_mapping(&mut self, pid: u32, mapping: ExecMapping) -> Result<(), Error> {
         self.look_for_start(pid, &mapping);
+        if let Some(injector) = &mut self.injector
+            && injector.happens(Fault::LostSideband)
+        {
+            return self.record_for(pid, pid, Record::Lost(1));
+        }
         let build_id = if mapping.is_file() {
             self.build_ids.of(pid, &mapping.path)
         } else {
@@ -433,7 +507,8 @@ impl Recording {
 
     #[inline]
     fn write_pieces(&mut self, thread: ThreadId, at_least: usize) -> Result<(), Error> {
-        if self.threads[thread.0].front.len() >= at_least {
+        let front = &self.threads[thread.0].front;
+        if front.len() >= at_least && !front.is_losing() {
             self.write_piece(thread)?;
         }
         Ok(())
@@ -445,9 +520,17 @@ impl Recording {
             tid,
             front,
             kept,
+            faults,
             ..
         } = &mut self.threads[thread.0];
         let mut bytes = front.take();
+        if let Some(injector) = &mut self.injector
+            && std::mem::take(&mut faults.corrupt)
+        {
+            let bit = injector.below(bytes.len() as u64 * 8) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        faults.written += bytes.len() as u64;
         if let Some(size) = self.snapshot_size {
             kept.append(&mut bytes);
             if kept.len() >= 2 * size {
@@ -474,6 +557,10 @@ impl Recording {
     pub(crate) fn finish(mut self, end: &str) -> Result<Vec<String>, Error> {
         for number in 0..self.threads.len() {
             self.thread_ended(ThreadId(number))?;
+        }
+        if let Some(injector) = &self.injector {
+            let note = injector.to_string();
+            self.note(&note);
         }
         if !self.has_begun {
             self.note("nothing was recorded: the place where the window begins was not reached");

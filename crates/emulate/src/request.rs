@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::{Error, Program, Settings, Window, qemu, step};
+use crate::{Error, Injection, Program, Settings, Window, qemu, step};
 
 /// What runs the program and sees what it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,19 @@ impl Engine {
     }
 }
 
+/// Whom to record.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// A program, from its start on.
+    Program(&'a Program, Engine),
+    /// A running process, by its id: its first thread, single-stepped.
+    Process(u32),
+}
+
 /// What to record, and where to.
 pub struct Request<'a> {
-    /// The program.
-    pub program: &'a Program,
-    /// What runs it.
-    pub engine: Engine,
+    /// Whom to record.
+    pub subject: Subject<'a>,
     /// Settings of the virtual trace unit.
     pub settings: Settings,
     /// The `perf.data` to write.
@@ -44,6 +51,8 @@ pub struct Request<'a> {
     pub window: Window,
     /// Keep only the last so many bytes of each thread's trace.
     pub snapshot_size: Option<usize>,
+    /// Faults to inject.
+    pub inject: Option<Injection>,
     /// Record child processes too.
     pub follow_forks: bool,
     /// A sentence for the capture's notes.
@@ -66,6 +75,8 @@ pub enum End {
     Exited(i32),
     /// By this signal.
     Killed(i32),
+    /// It goes on: ptrail has let go of a process that ran before.
+    GoesOn,
 }
 
 /// A finished recording.
@@ -87,9 +98,10 @@ pub struct Outcome {
 /// The program can't be started or traced, or the capture can't be written (nothing is left under
 /// its name then).
 pub fn record(request: &Request<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
-    match request.engine {
-        Engine::Step => step::record(request, progress),
-        Engine::Qemu => qemu::record(request, progress),
+    match request.subject {
+        Subject::Program(program, Engine::Step) => step::record(program, request, progress),
+        Subject::Program(program, Engine::Qemu) => qemu::record(program, request, progress),
+        Subject::Process(pid) => step::attach(pid, request, progress),
     }
 }
 
@@ -111,6 +123,7 @@ pub(crate) fn describe(end: End, early: Option<Early>, interrupted: bool) -> Str
         (Some(Early::Full), _) => {
             return "as many instructions as were to be recorded; the program went on".to_string();
         }
+        (None, End::GoesOn) => "ptrail let go of the process".to_string(),
         (None, End::Exited(status)) => format!("the program exited with status {status}"),
         (None, End::Killed(number)) => format!(
             "the program was killed by signal {number}{}",

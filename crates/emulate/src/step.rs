@@ -25,7 +25,7 @@ use crate::recording::Recording;
 use crate::request::{Early, describe};
 use crate::thread::ThreadId;
 use crate::tracee::Tracee;
-use crate::{End, Engine, Error, Outcome, Progress, Request};
+use crate::{End, Engine, Error, Outcome, Program, Progress, Request, maps};
 
 /// Results of system calls that begin again after a signal (`ERESTARTSYS`, `ERESTARTNOINTR`,
 /// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`; include/linux/errno.h).
@@ -37,19 +37,32 @@ const PROGRESS_STEPS: u64 = 1024;
 
 /// Runs a program and records it until it ends, or until Ctrl-C stops the recording.
 pub(crate) fn record(
+    program: &Program,
     request: &Request<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, Error> {
-    let tracee = Tracee::start(request.program)?;
+    let tracee = Tracee::start(program)?;
     let guard = Guard::install(tracee.pid)?;
-    let pid = tracee.pid.as_raw() as u32;
-    let mut recording = Recording::new(Engine::Step, request, pid)?;
-    recording.image_replaced(pid, &tracee.name())?;
-    recording.mappings_changed(pid)?;
-    let thread = recording.thread(pid, pid)?;
-    let mut stepper = Stepper::new(tracee, recording, thread, guard);
+    let mut stepper = Stepper::new(tracee, guard, request, program.words())?;
     if let Some(end) = stepper.run_to_start()? {
         return stepper.ended(end, None);
+    }
+    stepper.run(progress)
+}
+
+/// Records the first thread of a running process, until it ends, the window is full, or Ctrl-C.
+pub(crate) fn attach(
+    pid: u32,
+    request: &Request<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, Error> {
+    let guard = Guard::install_to_stop()?;
+    let tracee = Tracee::attach(pid)?;
+    let others = tracee.thread_count().saturating_sub(1);
+    let mut stepper = Stepper::new(tracee, guard, request, maps::command(pid))?;
+    if others > 0 {
+        let note = format!("the process has {others} more threads, which were not recorded");
+        stepper.recording.note(&note);
     }
     stepper.run(progress)
 }
@@ -88,9 +101,19 @@ struct Stepper {
 }
 
 impl Stepper {
-    fn new(tracee: Tracee, recording: Recording, thread: ThreadId, guard: Guard) -> Self {
+    fn new(
+        tracee: Tracee,
+        guard: Guard,
+        request: &Request<'_>,
+        command: Vec<String>,
+    ) -> Result<Self, Error> {
+        let pid = tracee.pid.as_raw() as u32;
+        let mut recording = Recording::new(Engine::Step, request, pid, command)?;
+        recording.image_replaced(pid, &tracee.name())?;
+        recording.mappings_changed(pid)?;
+        let thread = recording.thread(pid, pid)?;
         let at = tracee.ip().unwrap_or_default();
-        Self {
+        Ok(Self {
             tracee,
             recording,
             thread,
@@ -99,7 +122,7 @@ impl Stepper {
             expect: Expect::SyscallEnd,
             syscall: None,
             step_cost: Duration::from_micros(20),
-        }
+        })
     }
 
     fn pid(&self) -> u32 {
@@ -404,6 +427,9 @@ impl Stepper {
                 self.tracee.resume(signal)?;
             } else {
                 self.tracee.detach(signal)?;
+                if self.tracee.is_attached() {
+                    break End::GoesOn;
+                }
             }
             stop = self.tracee.wait_on()?;
         };

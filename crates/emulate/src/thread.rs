@@ -19,11 +19,28 @@ pub(crate) struct Thread {
     pub(crate) truth: Option<Truth>,
     /// The trace for a snapshot, of which only the end is wanted.
     pub(crate) kept: Vec<u8>,
+    /// For injected faults.
+    pub(crate) faults: Faults,
     /// Tracing is on: the last packet of the flow was no TIP.PGD.
     pub(crate) on: bool,
     /// All its trace is written.
     pub(crate) ended: bool,
     pub(crate) instructions: u64,
+}
+
+/// How injected faults stand.
+#[derive(Default)]
+pub(crate) struct Faults {
+    /// Bytes of trace at which the dice are thrown next.
+    pub(crate) next: usize,
+    /// Packets are lost until so many instructions have executed.
+    pub(crate) until: u64,
+    /// The loss under way is an overflow.
+    pub(crate) overflow: bool,
+    /// A bit of the next piece changes.
+    pub(crate) corrupt: bool,
+    /// Bytes written to the file.
+    pub(crate) written: u64,
 }
 
 impl Thread {

@@ -1,5 +1,6 @@
 //! The traced process: starting it, stepping it, reading its memory.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
@@ -20,6 +21,10 @@ use crate::{Error, Program, memory};
 pub(crate) struct Tracee {
     pub(crate) pid: Pid,
     pub(crate) cpu: SharedCpu,
+    /// It ran before ptrail came.
+    attached: bool,
+    /// SIGTRAP was blocked, and is to be again when ptrail goes.
+    trap_was_blocked: Cell<bool>,
     instructions: HashMap<Ip, Instruction>,
 }
 
@@ -57,6 +62,8 @@ impl Tracee {
                 let tracee = Self {
                     pid: child,
                     cpu,
+                    attached: false,
+                    trap_was_blocked: Cell::new(false),
                     instructions: HashMap::new(),
                 };
                 tracee.seize()?;
@@ -65,6 +72,41 @@ impl Tracee {
                 Ok(tracee)
             }
         }
+    }
+
+    /// Stops a running process, of which the first thread is traced from now on.
+    pub(crate) fn attach(pid: u32) -> Result<Self, Error> {
+        let pid = Pid::from_raw(pid as i32);
+        let mut cpu = SharedCpu::pin().map_err(Error::system("pin to one CPU"))?;
+        ptrace::seize_running(pid).map_err(|source| match source.raw_os_error() {
+            Some(libc::ESRCH) => Error::NoProcess { pid: pid.as_raw() },
+            _ => Error::PtraceForbidden {
+                source,
+                cure: attach_cure(pid),
+            },
+        })?;
+        cpu.adopt(pid)
+            .map_err(Error::system("pin the process to one CPU"))?;
+        let tracee = Self {
+            pid,
+            cpu,
+            attached: true,
+            trap_was_blocked: Cell::new(false),
+            instructions: HashMap::new(),
+        };
+        tracee.interrupt()?;
+        tracee.keep_trap_unblocked();
+        Ok(tracee)
+    }
+
+    /// Whether it ran before ptrail came.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// How many threads the process has.
+    pub(crate) fn thread_count(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(1, Iterator::count)
     }
 
     fn seize(&self) -> Result<(), Error> {
@@ -182,7 +224,9 @@ impl Tracee {
     /// Takes SIGTRAP out of the mask of blocked signals. A step ends with a SIGTRAP that the kernel
     /// forces, and if it is blocked, forcing it resets the program's handler (force_sig_info).
     pub(crate) fn keep_trap_unblocked(&self) {
-        ptrace::unblock(self.pid, libc::SIGTRAP);
+        if ptrace::unblock(self.pid, libc::SIGTRAP) {
+            self.trap_was_blocked.set(true);
+        }
     }
 
     /// The new child process or thread that an event announces.
@@ -224,6 +268,9 @@ impl Tracee {
     /// stopped.
     pub(crate) fn detach(&self, signal: i32) -> Result<(), Error> {
         self.cpu.unpin(self.pid);
+        if self.attached && self.trap_was_blocked.get() {
+            ptrace::block(self.pid, libc::SIGTRAP);
+        }
         ptrace::detach(self.pid, signal).map_err(Error::io("let go of the program"))
     }
 
@@ -242,6 +289,27 @@ impl Tracee {
             .unwrap_or(0);
         mask & (1 << (libc::SIGTRAP - 1)) != 0
     }
+}
+
+/// Why a process that is there can't be traced, and what to do.
+fn attach_cure(pid: Pid) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    if let Some(tracer) = tracer.map(str::trim).filter(|&tracer| tracer != "0") {
+        return format!("Process {tracer} traces it already (a debugger?)");
+    }
+    let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if yama.trim() == "1" && !nix::unistd::geteuid().is_root() {
+        return "Processes may trace only their own children here (kernel.yama.ptrace_scope is 1): run ptrail \
+                as root, or `sudo sysctl kernel.yama.ptrace_scope=0`"
+            .into();
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return "It may be another user's: run ptrail as that user or as root".into();
+    }
+    ptrace_cure()
 }
 
 /// What forbids ptrace here, as far as it can be told, and what to do.

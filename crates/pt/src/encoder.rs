@@ -77,6 +77,12 @@ impl Encoder {
         std::mem::take(&mut self.out)
     }
 
+    /// Forgets all but the first `len` bytes since the last [`Encoder::take`]; `len` must lie between
+    /// two packets. The last IP stays: write a whole address next.
+    pub fn truncate(&mut self, len: usize) {
+        self.out.truncate(len);
+    }
+
     /// Number of bytes written since the start of the stream.
     #[must_use]
     pub fn total(&self) -> u64 {

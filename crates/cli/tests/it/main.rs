@@ -3,11 +3,13 @@
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod attach;
 mod captures;
 mod clock;
 mod corpus;
 mod endings;
 mod everyday;
+mod faults;
 mod foreign;
 mod info;
 mod jit;

@@ -213,7 +213,12 @@ fn help_is_there_for_every_command() {
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    assert_eq!(commands, ["run", "decode", "dump", "help"]);
+    assert_eq!(
+        commands,
+        [
+            "run", "attach", "decode", "info", "missing", "pack", "archive", "dump", "help"
+        ]
+    );
     for (command, options) in [
         (
             "run",

@@ -22,7 +22,7 @@ use crate::interrupt::Guard;
 use crate::ptrace::{self, Stop};
 use crate::recording::Recording;
 use crate::request::{Early, describe};
-use crate::{End, Engine, Error, Outcome, Progress, Request};
+use crate::{End, Engine, Error, Outcome, Program, Progress, Request};
 use rings::Memory;
 pub use start::Qemu;
 use start::Started;
@@ -35,16 +35,18 @@ const PROGRESS: Duration = Duration::from_millis(50);
 
 /// Runs a program under QEMU and records it until it ends, or until Ctrl-C stops the recording.
 pub(crate) fn record(
+    program: &Program,
     request: &Request<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, Error> {
-    let qemu = Qemu::find(request.program)?;
+    let qemu = Qemu::find(program)?;
     let memory = Memory::new(request.follow_forks)?;
     let qemu = qemu.start(&memory)?;
     let pid = qemu.pid;
     let guard = Guard::install(pid)?;
-    let mut recording = Recording::new(Engine::Qemu, request, pid.as_raw() as u32)?;
-    recording.image_replaced(pid.as_raw() as u32, &request.program.kernel_name())?;
+    let mut recording =
+        Recording::new(Engine::Qemu, request, pid.as_raw() as u32, program.words())?;
+    recording.image_replaced(pid.as_raw() as u32, &program.kernel_name())?;
     let turns = Turns::new(memory, recording);
     let session = Session { qemu, guard, turns };
     session.run(progress)
