@@ -558,7 +558,8 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         }
         let graphs = &mut self.decoder.graphs;
         let known = graphs.contains_key(&(self.space.version(), mode));
-        if !known && mode == self.graph.mode && self.space.keeps(&self.graph.space) {
+        let extends = !known && mode == self.graph.mode && !self.graph.is_full();
+        if extends && self.space.keeps(&self.graph.space) {
             return self.graph.extend(self.space);
         }
         let new = take_graph::<S>(graphs, self.space, mode);

@@ -3,6 +3,8 @@
 //! ```text
 //! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 //! cargo xtask testdata   compiles testdata/programs and checks what each program prints
+//! cargo xtask bench decode [TRACE…]
+//!                        this decoder and others on the same traces
 //! ```
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)] // This is a command line; its messages are its product.
@@ -17,7 +19,11 @@ use xtask::{Corpus, Outcome, workspace_root};
 
 const HELP: &str = "\
 cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
-cargo xtask testdata   compiles testdata/programs and checks what each program prints";
+cargo xtask testdata   compiles testdata/programs and checks what each program prints
+cargo xtask bench decode [TRACE…]
+                       this decoder and others, in turn on the same traces: perf.data files, or
+                       folders with trace.pt, pages.addr and pages.dump; without TRACE, on captures
+                       of its own. BENCH_FEATURES=libipt adds libipt (needs cmake and libclang)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -25,6 +31,7 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["ci"] => ci(),
         ["testdata"] => testdata(),
+        ["bench", "decode", ref traces @ ..] => bench_decode(traces),
         ["help" | "-h" | "--help"] => {
             eprintln!("{HELP}");
             Ok(())
@@ -49,9 +56,71 @@ fn ci() -> Result<()> {
         "clippy",
         &["--workspace", "--all-targets", "--", "-D", "warnings"],
     )?;
-    cargo("test", &["--workspace"])?;
+    cargo("test", &["--workspace", "--exclude", "ptrail-bench"])?;
     // Without the advisories: they need the network, and a new one is no fault of the change at hand.
     cargo_if_installed("deny", &["check", "bans", "licenses", "sources"])
+}
+
+fn bench_decode(traces: &[&str]) -> Result<()> {
+    cargo("build", &["--release", "-p", "ptrail"])?;
+    let own = if traces.is_empty() {
+        record_for_bench()?
+    } else {
+        Vec::new()
+    };
+    let features = env::var("BENCH_FEATURES").unwrap_or_default();
+    let mut arguments = vec!["--release", "-p", "ptrail-bench", "--features", &features];
+    arguments.extend(["--", "decode"]);
+    arguments.extend(traces);
+    arguments.extend(own.iter().map(String::as_str));
+    cargo("run", &arguments)
+}
+
+/// Records small and large code, with and without CYC, some 200 million instructions each.
+fn record_for_bench() -> Result<Vec<String>> {
+    let folder = target_folder().join("bench");
+    std::fs::create_dir_all(&folder)?;
+    let spin = folder.join("spin");
+    let source = workspace_root().join("tools/bench/programs/spin.c");
+    run(Command::new("cc")
+        .arg("-O2")
+        .arg("-o")
+        .arg(&spin)
+        .arg(source))?;
+    let spin = spin.to_string_lossy().into_owned();
+    const PYTHON: &str = "import json, re\n\
+        text = json.dumps([{'a': i, 'b': [str(i) * 3]} for i in range(6000)])\n\
+        json.loads(text)\n\
+        print(len(re.findall(r'\\d+', text)))";
+    let programs: [(&str, &str, &[&str]); 4] = [
+        ("spin-mtc", "mtc", &[&spin, "4"]),
+        ("spin-cyc", "cyc", &[&spin, "4"]),
+        ("python-mtc", "mtc", &["/usr/bin/python3", "-c", PYTHON]),
+        ("python-cyc", "cyc", &["/usr/bin/python3", "-c", PYTHON]),
+    ];
+    let mut captures = Vec::new();
+    for (name, timing, program) in programs {
+        let capture = folder.join(name).with_extension("data");
+        let mut command = Command::new(target_folder().join("release/ptrail"));
+        command.args(["run", "-q", "--source", "qemu", "--capture-only"]);
+        command
+            .args(["--timing", timing, "--keep-capture"])
+            .arg(&capture);
+        run(command.arg("--").args(program))?;
+        captures.push(capture.to_string_lossy().into_owned());
+    }
+    Ok(captures)
+}
+
+fn target_folder() -> std::path::PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), Into::into)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| program.clone())?;
+    anyhow::ensure!(status.success(), "{program}: {status}");
+    Ok(())
 }
 
 fn testdata() -> Result<()> {
