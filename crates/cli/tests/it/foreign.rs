@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::recorded::ptrail;
+use crate::recorded::{dump, ptrail};
 use crate::reference::{folder, gunzip, json};
 
 /// Name, count and digest of each stream's instructions.
@@ -92,36 +92,59 @@ fn an_lldb_bundle_of_cpus_is_cut_by_its_context_switches() {
     }
 }
 
+/// Function, module, depth and instructions of each span.
+fn spans(bundle: &Path) -> Vec<(String, String, i64, u64)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    dump(bundle, &["--spans"])
+        .iter()
+        .filter(|line| line["function"].is_string())
+        .map(|span| {
+            (
+                text(&span["function"]),
+                text(&span["module"]),
+                span["depth"].as_i64().unwrap(),
+                span["instructions"].as_u64().unwrap(),
+            )
+        })
+        .collect()
+}
+
+/// The call tree that LLDB's test names: main calls foo() over its stub, foo() calls bar() over its
+/// stub, and the returns go back over the stubs. Spans come in the order of their ends.
 #[test]
-fn an_lldb_bundle_has_the_functions_that_lldb_names() {
+fn an_lldb_bundle_has_the_calls_that_lldb_names() {
     let Some(folder) = folder("lldb-traces") else {
         return;
     };
-    let bundle = folder.join("intelpt-trace-multi-file/multi-file-no-ld.json");
-    let output = ptrail()
-        .args(["dump", "--spans", "--json"])
-        .arg(bundle)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let spans: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    for (function, module) in [
-        ("main", "a.out"),
-        ("foo()@plt", "a.out"),
-        ("foo()", "libfoo.so"),
-        ("bar()@plt", "libfoo.so"),
-        ("bar()", "libbar.so"),
+    let spans = spans(&folder.join("intelpt-trace-multi-file/multi-file-no-ld.json"));
+    // main ends last; depths count from it.
+    let main = spans.last().unwrap().2;
+    let mut rest = spans.iter();
+    for (function, module, depth) in [
+        ("foo()@plt", "a.out", 1),
+        ("bar()@plt", "libfoo.so", 2),
+        ("bar()", "libbar.so", 2),
+        ("foo()", "libfoo.so", 1),
+        ("main", "a.out", 0),
     ] {
-        assert!(
-            spans
-                .iter()
-                .any(|span| span["function"] == function && span["module"] == module),
-            "{function} ({module}): {text}"
-        );
+        let is = |span: &&(String, String, i64, u64)| {
+            (span.0.as_str(), span.1.as_str(), span.2 - main) == (function, module, depth)
+        };
+        assert!(rest.by_ref().any(|span| is(&span)), "{function}: {spans:?}");
     }
+}
+
+/// One thread runs in foo(), the other in bar(), all the time.
+#[test]
+fn an_lldb_bundle_of_cpus_has_the_calls_that_lldb_names() {
+    let Some(folder) = folder("lldb-traces") else {
+        return;
+    };
+    let spans = spans(&folder.join("intelpt-multi-core-trace"));
+    let own: Vec<_> = spans.iter().filter(|span| span.3 > 0).collect();
+    let expected = [("foo()", 50_003), ("bar()", 61_825)];
+    let expected = expected.map(|(name, count)| (name.to_owned(), "m.out".to_owned(), 0, count));
+    assert_eq!(own, expected.iter().collect::<Vec<_>>());
 }
 
 /// Each instruction has the function, the inlined function, the file and the line that LLDB's test
