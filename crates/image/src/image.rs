@@ -536,7 +536,10 @@ fn layout_of(elf: &Elf<'_>) -> Layout {
 /// The kernel and its modules. A module's file is no copy of its code: the kernel changes it as it
 /// loads it.
 pub(crate) fn is_kernel(path: &str) -> bool {
-    path.starts_with("[kernel") || path.starts_with("[guest.kernel") || path.ends_with(".ko")
+    let module = [".ko", ".ko.gz", ".ko.xz", ".ko.zst"];
+    path.starts_with("[kernel")
+        || path.starts_with("[guest.kernel")
+        || module.iter().any(|end| path.ends_with(end))
 }
 
 /// Whether a mapping's name can be a file: an absolute path, but no anonymous or special memory,
