@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ptrail_pt::{Ledger, Loss, Picos};
 use ptrail_trace::{Function, FunctionId, SinkError, Span, SpanFlags, SpanSink, Track, TrackId};
+use rustc_hash::FxBuildHasher;
 
 /// How many of the slowest calls are kept.
 const KEPT: usize = 5;
@@ -31,7 +32,7 @@ pub struct SlowCall {
 pub struct Statistics {
     names: HashMap<FunctionId, (String, String)>,
     /// The longest callee so far of the open frame at each depth, per track.
-    callees: HashMap<(TrackId, i32), u64>,
+    callees: HashMap<(TrackId, i32), u64, FxBuildHasher>,
     slowest: Vec<Span>,
     calls: u64,
     ledger: Ledger,

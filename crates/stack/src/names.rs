@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use ptrail_image::{AddressSpace, Timeline};
+use ptrail_image::{AddressSpace, Timeline, VersionId};
 use ptrail_pt::Ip;
 use ptrail_trace::{Function, FunctionId, SinkError, SpanSink};
+use rustc_hash::FxBuildHasher;
 
 /// A function at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,10 @@ enum Key {
 pub(crate) struct Names<'a> {
     timeline: &'a Timeline,
     ids: HashMap<Key, FunctionId>,
+    /// What was found in one version of the code, where it belongs to a function: the same calls
+    /// come again and again.
+    places: HashMap<Ip, Place, FxBuildHasher>,
+    version: Option<VersionId>,
     /// Functions whose call never lets its caller's frame be a landing place again.
     resumers: Vec<FunctionId>,
 }
@@ -63,6 +68,8 @@ impl<'a> Names<'a> {
         Self {
             timeline,
             ids: HashMap::new(),
+            places: HashMap::default(),
+            version: None,
             resumers: Vec::new(),
         }
     }
@@ -74,6 +81,12 @@ impl<'a> Names<'a> {
         ip: Ip,
         sink: &mut dyn SpanSink,
     ) -> Result<Place, SinkError> {
+        if self.version.replace(space.version()) != Some(space.version()) {
+            self.places.clear();
+        }
+        if let Some(&place) = self.places.get(&ip) {
+            return Ok(place);
+        }
         let Some(hit) = space.function(ip) else {
             let function = self.pseudo(Pseudo::Unknown, sink)?;
             return Ok(Place {
@@ -101,11 +114,13 @@ impl<'a> Names<'a> {
                 id
             }
         };
-        Ok(Place {
+        let place = Place {
             function,
             entry: Some(hit.entry),
             range: (hit.start, hit.end),
-        })
+        };
+        self.places.insert(ip, place);
+        Ok(place)
     }
 
     /// A pseudo-function.
