@@ -207,11 +207,9 @@ fn check_calls(
 
 /// Perfetto shows the spans that the dump has.
 fn check_viewer(recorded: &Recorded, spans: &Spans) -> Vec<String> {
-    let mut faults: Vec<_> = viewer::complaints(&recorded.timeline())
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let mut shown = viewer::slices(&recorded.timeline());
+    let viewed = viewer::view(&recorded.timeline());
+    let mut faults: Vec<_> = viewed.complaints.iter().map(ToString::to_string).collect();
+    let mut shown = viewed.slices;
     let base = shown.iter().map(|slice| slice.1).min().unwrap_or(0);
     let first = spans.all.iter().map(|span| span.begin).min().unwrap_or(0);
     // Both round down to nanoseconds; the perf-clock base is whole nanoseconds.

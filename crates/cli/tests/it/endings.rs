@@ -157,12 +157,9 @@ fn end_of(summary: &Value) -> &str {
 /// The timeline shows the function in which the recording ended, cut.
 fn assert_shown(folder: &tempfile::TempDir) {
     let timeline = folder.path().join("x.pftrace");
-    assert_eq!(viewer::complaints(&timeline), Vec::<Value>::new());
-    assert!(
-        viewer::slices(&timeline)
-            .iter()
-            .any(|slice| slice.0 == "wait_here")
-    );
+    let viewed = viewer::view(&timeline);
+    assert_eq!(viewed.complaints, Vec::<Value>::new());
+    assert!(viewed.slices.iter().any(|slice| slice.0 == "wait_here"));
     let spans = dump(&folder.path().join("perf.data"), &["--spans"]);
     let main = spans
         .iter()

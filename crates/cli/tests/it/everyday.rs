@@ -45,11 +45,9 @@ fn native(program: &[&str], stdin: &str) -> (Exit, String) {
 /// Perfetto finds the file whole, each slice closed and each as long as the dump says.
 fn check_viewer(recorded: &Recorded, spans: &Spans) {
     let timeline = recorded.timeline();
-    assert_eq!(
-        viewer::complaints(&timeline),
-        Vec::<serde_json::Value>::new()
-    );
-    let slices = viewer::slices(&timeline);
+    let viewed = viewer::view(&timeline);
+    assert_eq!(viewed.complaints, Vec::<serde_json::Value>::new());
+    let slices = viewed.slices;
     assert_eq!(slices.len(), spans.all.len());
     assert!(slices.iter().all(|slice| slice.2 >= 0), "an unclosed slice");
     let sum = slices.iter().map(|slice| slice.2 as u64).sum::<u64>();

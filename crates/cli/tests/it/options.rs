@@ -81,7 +81,8 @@ fn two_outputs_in_one_pass_show_the_same() {
         .filter(|event| event["ph"] == "B")
         .map(|event| event["name"].as_str().unwrap().to_string())
         .collect();
-    let mut slices: Vec<_> = viewer::slices(&folder.path().join("x.pftrace"))
+    let mut slices: Vec<_> = viewer::view(&folder.path().join("x.pftrace"))
+        .slices
         .into_iter()
         .map(|slice| slice.0)
         .collect();
