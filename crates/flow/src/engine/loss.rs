@@ -11,6 +11,7 @@ use crate::Sink;
 
 impl<S: Sink> Engine<'_, '_, S> {
     pub(super) fn lose(&mut self, offset: TraceOffset, bytes: u64, stray: Stray) {
+        self.make_sure();
         self.end_loss();
         self.anchor();
         let ip = self.here();

@@ -382,6 +382,23 @@ fn an_address_in_a_psb_before_tracing_is_switched_on_is_none_on_cpus_with_bdm70(
 }
 
 #[test]
+fn a_tip_pge_without_its_address_is_a_loss_on_cpus_with_bdm70_too() {
+    let mut e = Encoder::new();
+    psb(&mut e, 0x1000);
+    e.put(&Packet::TipPge(IpPayload::SUPPRESSED));
+    let mut off = Encoder::new();
+    off.put(&Packet::Psb);
+    off.put(&Packet::PsbEnd);
+    let config = PtConfig {
+        cpu: Some(intel(0x3d)),
+        ..PtConfig::default()
+    };
+    let bytes = [e.take(), off.take()].concat();
+    let decoded = decode_with(&program(&CODE), &config, &bytes);
+    assert_eq!(only_loss(&decoded), (LossCause::Desync, 1, Some(0x1000)));
+}
+
+#[test]
 fn a_psb_without_its_address_is_a_loss_on_cpus_with_bdm70_too() {
     let mut e = Encoder::new();
     e.put(&Packet::Psb);
