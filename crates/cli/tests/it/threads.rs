@@ -148,3 +148,28 @@ fn children_that_are_not_followed_run_by_themselves() {
     let note = "note      the program started a child process, which was not recorded (2 times)";
     assert!(recorded.messages.contains(note), "{}", recorded.messages);
 }
+
+/// Programs that nobody built for tests, threads and all: output and end as always.
+#[test]
+fn everyday_programs() {
+    if !engines().contains(&"qemu") {
+        return;
+    }
+    let programs: [&[&str]; 3] = [
+        &["/bin/ls", "/usr"],
+        &[
+            "bash",
+            "-c",
+            "for i in 1 2 3; do echo $((i * i)); done; exit 4",
+        ],
+        &["git", "--version"],
+    ];
+    for program in programs {
+        let mut command = std::process::Command::new(program[0]);
+        let Ok(native) = Outcome::of_command(command.args(&program[1..]), "") else {
+            eprintln!("SKIPPED {}: it isn't installed here", program[0]);
+            continue;
+        };
+        assert_eq!(check(&[], program).outcome, native, "{program:?}");
+    }
+}

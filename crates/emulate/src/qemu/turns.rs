@@ -1,5 +1,7 @@
 //! The threads of all recorded processes, in the order in which they ran.
 
+use std::time::Duration;
+
 use super::blocks::Blocks;
 use super::replay::{Pause, Replay};
 use super::rings::{Area, Memory, long};
@@ -8,6 +10,10 @@ use crate::Error;
 use crate::interrupt::Guard;
 use crate::recording::Recording;
 use crate::thread::ThreadId;
+
+/// What an exec takes: the old code and the new one have the same addresses, so that decoders must tell
+/// them apart by time, and theirs may be off by 1/256 of the rest that a thread has just had.
+const EXEC: Duration = Duration::from_millis(2);
 
 pub(crate) struct Turns {
     pub(crate) memory: Memory,
@@ -131,7 +137,9 @@ impl Turns {
                     thread.finish(&process.blocks, &mut self.recording)?;
                 }
             }
+            self.recording.pass(EXEC / 2);
             self.recording.image_replaced(process.pid, &name)?;
+            self.recording.pass(EXEC / 2);
         }
         Ok(process.area.unread(vcpu + 1).len() != before)
     }
