@@ -38,6 +38,9 @@ pub(crate) const FRACTION: u32 = 32;
 
 const TICK: Ticks = 1 << FRACTION;
 
+/// From this error on, some microseconds, the length of a CYC is not taken for what it seems.
+const LONG: Ticks = 1 << (FRACTION + 12);
+
 /// The last tick a [`Tsc`] can hold.
 const MAX: Ticks = (u64::MAX as Ticks) << FRACTION;
 
@@ -241,7 +244,7 @@ impl Clock {
         self.ratio.count(cycles);
         self.cyc_fresh = true;
         let Some(raw) = self.raw else { return };
-        let (length, error) = self.ratio.ticks(cycles);
+        let (length, error) = sure_part(self.ratio.ticks(cycles));
         // It stands behind what set `raw`, so it was not earlier.
         let at = self.cyc_at.saturating_add(length).clamp(raw, MAX);
         self.cyc_at = at;
@@ -268,6 +271,16 @@ impl Clock {
         self.in_psb = false;
         self.cyc_fresh = false;
     }
+}
+
+/// A length and how wrong it may be: of a long one, the part that is sure. Time never goes backwards,
+/// so after a rest that was taken for too long it would stand still, whatever a TSC says behind it.
+fn sure_part((length, error): (Ticks, Ticks)) -> (Ticks, Ticks) {
+    if error < LONG {
+        return (length, error);
+    }
+    let sure = length.saturating_sub(error);
+    (sure, length.saturating_add(error) - sure)
 }
 
 /// The value nearest to `hint` whose low `bits` bits are `low`.

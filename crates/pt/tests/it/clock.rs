@@ -399,6 +399,31 @@ fn time_stands_until_the_truth_has_caught_up() {
 }
 
 #[test]
+fn a_long_rest_does_not_run_ahead_of_the_tsc_behind_it() {
+    let config = PtConfig {
+        mtc: false,
+        ..CONFIG
+    };
+    let mut clock = Clock::new(&config, Some(CONV), PerfTime(0));
+    let cbr = Packet::Cbr {
+        ratio: 20,
+        reserved: 0,
+    };
+    feed(&mut clock, &[Packet::Tsc(1_000_000), cbr]);
+    // The core was really a little slower than nominal: 10,000,000 clocks took 9,990,000 ticks.
+    feed(&mut clock, &[Packet::Cyc(10_000_000)]);
+    let resting = clock.now().unwrap();
+    let picos = |ticks: u64| ticks * 500;
+    assert!(resting.at.0 <= picos(10_990_000));
+    assert!(resting.at.0 + resting.error.0 >= picos(10_990_000));
+    feed(&mut clock, &[Packet::Tsc(10_990_000)]);
+    assert_eq!((clock.tsc(), clock.clamps()), (Some(Tsc(10_990_000)), 0));
+    feed(&mut clock, &[Packet::Cyc(10)]);
+    assert_eq!(clock.tsc(), Some(Tsc(10_990_010)));
+    assert!(clock.now().unwrap().error.0 < picos(10));
+}
+
+#[test]
 fn the_eighth_byte_of_the_tsc_comes_from_the_base() {
     let tsc = 0x12_ffff_ffff_ff00;
     let high = 7 << 56 | tsc;
