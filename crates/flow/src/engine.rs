@@ -244,10 +244,8 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         self.make_sure();
         self.settle(0);
         self.clock.eat_flow();
-        let special =
-            self.in_psb || self.tsx_abort || self.interrupted.is_some() || self.next_mode.is_some();
         let mut last_ip = self.last_ip;
-        if !special
+        if self.expects_target()
             && let Some(ip) = last_ip.update(payload)
             && self.follow(ip)
         {
@@ -518,6 +516,12 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         Ok(self.graph.node(ip))
     }
 
+    /// Whether a TIP tells the target of a branch, and nothing more.
+    #[inline]
+    fn expects_target(&self) -> bool {
+        !self.in_psb && !self.tsx_abort && self.interrupted.is_none() && self.next_mode.is_none()
+    }
+
     /// Whether a PIP may belong to an instruction of the code that runs.
     fn expects_mov_cr3(&self) -> bool {
         !self.in_psb
@@ -672,10 +676,8 @@ impl<S: Sink> PacketSink for Engine<'_, '_, S> {
 
     #[inline]
     fn tip(&mut self, offset: TraceOffset, len: u32, payload: IpPayload) {
-        let special =
-            self.in_psb || self.tsx_abort || self.interrupted.is_some() || self.next_mode.is_some();
         let mut last_ip = self.last_ip;
-        if !special
+        if self.expects_target()
             && let Some(ip) = last_ip.update(payload)
             && self.follow_through(ip)
         {

@@ -116,7 +116,11 @@ fn check_recording(program: &Program, recorded: &Recorded) -> Vec<String> {
     if program.has_limit("code-changes") {
         return faults;
     }
-    let (perf_ips, perf_errors) = perf::instructions(&capture);
+    // The truth is that of the first thread.
+    let first = digest["tid"].as_u64().unwrap() as u32;
+    let (all, perf_errors) = perf::instructions_of_threads(&capture);
+    let of_first = all.iter().filter(|(thread, _)| *thread == first);
+    let perf_ips: Vec<u64> = of_first.map(|&(_, ip)| ip).collect();
     if let Some(error) = perf_errors.first() {
         faults.push(format!(
             "perf met {} errors, the first: {error}",
@@ -128,15 +132,16 @@ fn check_recording(program: &Program, recorded: &Recorded) -> Vec<String> {
         &perf_ips,
         &recorded.truth,
     ));
-    faults.extend(first_difference(
-        "perf's branch",
-        &perf::branches(&capture),
-        &branches(recorded),
-    ));
+    // perf tells the threads' branches in the order of time, the dump one thread after the other.
+    let (mut of_perf, mut ours) = (perf::branches(&capture), branches(recorded));
+    of_perf.sort_by_key(|branch| branch.0);
+    ours.sort_by_key(|branch| branch.0);
+    faults.extend(first_difference("perf's branch", &of_perf, &ours));
     faults
 }
 
-fn branches(recorded: &Recorded) -> Vec<(u64, u64)> {
+/// Thread, from and to.
+fn branches(recorded: &Recorded) -> Vec<(u32, u64, u64)> {
     let lines = dump(&recorded.capture(), &["--branches"]);
     let address = |value: &serde_json::Value| {
         value.as_str().map_or(0, |hex| {
@@ -145,7 +150,10 @@ fn branches(recorded: &Recorded) -> Vec<(u64, u64)> {
     };
     lines
         .iter()
-        .map(|line| (address(&line["from"]), address(&line["to"])))
+        .map(|line| {
+            let thread = line["tid"].as_u64().unwrap() as u32;
+            (thread, address(&line["from"]), address(&line["to"]))
+        })
         .collect()
 }
 

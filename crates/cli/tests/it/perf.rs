@@ -57,12 +57,15 @@ pub(crate) fn instructions_of_threads(capture: &Path) -> (Vec<(u32, u64)>, Vec<S
     (instructions, errors)
 }
 
-/// All branches, from and to; zero where tracing begins or ends.
-pub(crate) fn branches(capture: &Path) -> Vec<(u64, u64)> {
-    let text = script(capture, &["--itrace=b", "-F", "ip,addr"]);
+/// Thread of all branches, from and to; zero where tracing begins or ends.
+pub(crate) fn branches(capture: &Path) -> Vec<(u32, u64, u64)> {
+    let text = script(capture, &["--itrace=b", "-F", "tid,ip,addr"]);
     let address = |word: &str| u64::from_str_radix(word.trim(), 16).unwrap();
     text.lines()
         .filter_map(|line| line.split_once("=>"))
-        .map(|(from, to)| (address(from), address(to)))
+        .filter_map(|(from, to)| {
+            let (thread, from) = from.trim().split_once(char::is_whitespace)?;
+            Some((thread.parse().ok()?, address(from), address(to)))
+        })
         .collect()
 }
