@@ -10,7 +10,7 @@ use ptrail_pipeline::Session;
 use ptrail_pt::{Ip, Loss, PerfTime, Time};
 use xtask::Corpus;
 
-use crate::recorded::Recorded;
+use crate::recorded::{Recorded, engines};
 
 /// Ticks of the recorder's clock are half a nanosecond.
 const PICOS_PER_TICK: u64 = 500;
@@ -88,13 +88,17 @@ fn truths(events: &[Event], tsc: &[u64], base: PerfTime) -> Vec<Option<u64>> {
 #[test]
 fn every_time_is_within_its_error_of_the_recorders_clock() {
     let corpus = Corpus::load().unwrap();
-    for name in [
+    let names = [
         "fib",
         "exceptions",
         "nested_signals",
         "library_calls",
         "vdso",
-    ] {
+    ];
+    let recordings = names
+        .iter()
+        .flat_map(|name| engines().iter().map(move |engine| (*name, *engine)));
+    for (name, engine) in recordings {
         let program = corpus
             .programs()
             .iter()
@@ -103,7 +107,11 @@ fn every_time_is_within_its_error_of_the_recorders_clock() {
         let executable = corpus.build(program, &program.variants[0]).unwrap();
         let mut words = vec![executable.into_os_string()];
         words.extend(program.args.iter().map(Into::into));
-        let recorded = Recorded::new(&["--timing", "cyc"], &words, &program.stdin);
+        let recorded = Recorded::new(
+            &["--timing", "cyc", "--source", engine],
+            &words,
+            &program.stdin,
+        );
         let bytes = std::fs::read(recorded.capture().with_file_name("truth.tsc")).unwrap();
         let tsc: Vec<_> = bytes
             .chunks_exact(8)
@@ -127,7 +135,9 @@ fn every_time_is_within_its_error_of_the_recorders_clock() {
             exact += u64::from(at.0 == truth);
             bound = bound.max(error.0);
         }
-        println!("{name}: {compared} times, {exact} to the tick, errors at most {bound} ps");
+        println!(
+            "{name} with {engine}: {compared} times, {exact} to the tick, errors at most {bound} ps"
+        );
         assert!(compared > 100 && compared + 4 >= events.len() && exact > 100);
         // An error bound that is never reached would be no statement: it must stay small, too.
         assert!(bound < 50_000, "{name}: {bound} ps");
