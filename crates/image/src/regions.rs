@@ -94,17 +94,25 @@ impl Regions {
     pub(crate) fn find(&self, root: Root, address: u64) -> Option<&Region> {
         let mut at = root;
         while at != Root::EMPTY {
-            let node = self.node(at);
-            let region = &self.regions[node.region as usize];
-            at = if address < region.start {
-                node.left
-            } else if address >= region.end {
-                node.right
-            } else {
-                return Some(region);
-            };
+            match self.child(at, address) {
+                Some(child) => at = child,
+                None => return Some(&self.regions[self.node(at).region as usize]),
+            }
         }
         None
+    }
+
+    /// The child of a node on whose side `address` is; `None` if it is in the node's own region.
+    fn child(&self, at: Root, address: u64) -> Option<Root> {
+        let node = self.node(at);
+        let region = &self.regions[node.region as usize];
+        if address < region.start {
+            Some(node.left)
+        } else if address >= region.end {
+            Some(node.right)
+        } else {
+            None
+        }
     }
 
     /// Whether all that `old` maps is mapped in `new`, too, in the same way. O(log² n) for each
@@ -124,15 +132,10 @@ impl Regions {
         let address = self.regions[self.node(part).region as usize].start;
         let mut at = tree;
         while at != Root::EMPTY && at != part {
-            let node = self.node(at);
-            let region = &self.regions[node.region as usize];
-            at = if address < region.start {
-                node.left
-            } else if address >= region.end {
-                node.right
-            } else {
-                return false;
-            };
+            match self.child(at, address) {
+                Some(child) => at = child,
+                None => return false,
+            }
         }
         at == part
     }

@@ -22,15 +22,27 @@ use crate::{Row, passes};
 const CACHE: u64 = 1 << 30;
 
 pub(crate) fn blocks(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
-    measure::<BlockDecoder<'_>>(trace, warm)
+    measure(trace, warm, |bytes, config, image| {
+        let mut decoder: BlockDecoder<'_> = builder(bytes, config).build()?;
+        decoder.set_image(Some(image))?;
+        Ok(count(decoder))
+    })
 }
 
 pub(crate) fn instructions(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
-    measure::<InsnDecoder<'_>>(trace, warm)
+    measure(trace, warm, |bytes, config, image| {
+        let mut decoder: InsnDecoder<'_> = builder(bytes, config).build()?;
+        decoder.set_image(Some(image))?;
+        Ok(count(decoder))
+    })
 }
 
 /// It keeps nothing from pass to pass, so every pass is cold.
-fn measure<D: Decode>(trace: &Trace, time: Duration) -> Result<Option<Row>> {
+fn measure(
+    trace: &Trace,
+    time: Duration,
+    decode: fn(&[u8], &PtConfig, &mut Image) -> Result<u64, PtError>,
+) -> Result<Option<Row>> {
     let code = Code::of(trace)?;
     let config = *trace.contexts()[0].config;
     let mut streams = vec![Vec::new(); trace.contexts().len()];
@@ -46,7 +58,7 @@ fn measure<D: Decode>(trace: &Trace, time: Duration) -> Result<Option<Row>> {
         let start = Instant::now();
         instructions = 0;
         for (bytes, image) in streams.iter().zip(&mut images) {
-            instructions += D::decode(bytes, &config, image).map_err(|error| anyhow!("{error}"))?;
+            instructions += decode(bytes, &config, image).map_err(|error| anyhow!("{error}"))?;
         }
         best = best.min(start.elapsed().as_secs_f64());
     }
@@ -144,65 +156,60 @@ fn builder<D: PtEncoderDecoder>(bytes: &[u8], config: &PtConfig) -> EncoderDecod
     }
 }
 
-/// A decoder that counts instructions.
+/// A decoder of libipt's.
 trait Decode {
-    fn decode(bytes: &[u8], config: &PtConfig, image: &mut Image) -> Result<u64, PtError>;
+    fn synchronize(&mut self) -> Result<Status, PtError>;
+    fn next_event(&mut self) -> Result<Status, PtError>;
+    /// Goes on; the number of instructions.
+    fn step(&mut self) -> Result<(u64, Status), PtError>;
+}
+
+/// Decodes a stream; the number of instructions. After an error it goes on at the next PSB.
+fn count(mut decoder: impl Decode) -> u64 {
+    let mut instructions = 0;
+    while let Ok(mut status) = decoder.synchronize() {
+        loop {
+            while status.event_pending() {
+                status = decoder.next_event().unwrap_or(Status::EOS);
+            }
+            if status.eos() {
+                break;
+            }
+            let Ok((more, next)) = decoder.step() else {
+                break;
+            };
+            instructions += more;
+            status = next;
+        }
+    }
+    instructions
 }
 
 impl Decode for BlockDecoder<'_> {
-    fn decode(bytes: &[u8], config: &PtConfig, image: &mut Image) -> Result<u64, PtError> {
-        let mut decoder: BlockDecoder<'_> = builder(bytes, config).build()?;
-        decoder.set_image(Some(image))?;
-        let mut instructions = 0;
-        while let Ok(mut status) = decoder.sync_forward() {
-            loop {
-                while status.event_pending() {
-                    match decoder.event() {
-                        Ok((_, next)) => status = next,
-                        Err(_) => status = Status::EOS,
-                    }
-                }
-                if status.eos() {
-                    break;
-                }
-                match decoder.decode_next() {
-                    Ok((block, next)) => {
-                        instructions += u64::from(block.ninsn());
-                        status = next;
-                    }
-                    Err(_) => break,
-                }
-            }
-        }
-        Ok(instructions)
+    fn synchronize(&mut self) -> Result<Status, PtError> {
+        self.sync_forward()
+    }
+
+    fn next_event(&mut self) -> Result<Status, PtError> {
+        self.event().map(|(_, status)| status)
+    }
+
+    fn step(&mut self) -> Result<(u64, Status), PtError> {
+        self.decode_next()
+            .map(|(block, status)| (u64::from(block.ninsn()), status))
     }
 }
 
 impl Decode for InsnDecoder<'_> {
-    fn decode(bytes: &[u8], config: &PtConfig, image: &mut Image) -> Result<u64, PtError> {
-        let mut decoder: InsnDecoder<'_> = builder(bytes, config).build()?;
-        decoder.set_image(Some(image))?;
-        let mut instructions = 0;
-        while let Ok(mut status) = decoder.sync_forward() {
-            loop {
-                while status.event_pending() {
-                    match decoder.event() {
-                        Ok((_, next)) => status = next,
-                        Err(_) => status = Status::EOS,
-                    }
-                }
-                if status.eos() {
-                    break;
-                }
-                match decoder.decode_next() {
-                    Ok((_, next)) => {
-                        instructions += 1;
-                        status = next;
-                    }
-                    Err(_) => break,
-                }
-            }
-        }
-        Ok(instructions)
+    fn synchronize(&mut self) -> Result<Status, PtError> {
+        self.sync_forward()
+    }
+
+    fn next_event(&mut self) -> Result<Status, PtError> {
+        self.event().map(|(_, status)| status)
+    }
+
+    fn step(&mut self) -> Result<(u64, Status), PtError> {
+        self.decode_next().map(|(_, status)| (1, status))
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask` prints the commands. The library part is the corpus of `testdata/programs`: tests of
 //! other crates take it as a dev-dependency, so that each program is compiled once for all of them.
+//! It also finds the reference data.
 //!
 //! ```no_run
 //! let corpus = xtask::Corpus::load()?;
@@ -19,7 +20,9 @@
 mod compile;
 mod manifest;
 mod native;
+mod reference;
 
 pub use compile::{Corpus, workspace_root};
 pub use manifest::{Call, Compiler, Exit, Library, Program, Variant};
 pub use native::Outcome;
+pub use reference::{gunzip, read_json, reference_data};

@@ -88,8 +88,8 @@ fn record_for_bench() -> Result<Vec<String>> {
         .arg(&spin)
         .arg(source))?;
     let spin = spin.to_string_lossy().into_owned();
-    const PYTHON: &str = "import json, re\n\
-        text = json.dumps([{'a': i, 'b': [str(i) * 3]} for i in range(6000)])\n\
+    const PYTHON: &str = "import json, re, random\n\
+        text = json.dumps([{'a': i, 'b': [str(i) * 3]} for i in range(3000)])\n\
         json.loads(text)\n\
         print(len(re.findall(r'\\d+', text)))";
     let programs: [(&str, &str, &[&str]); 4] = [

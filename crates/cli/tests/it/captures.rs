@@ -139,6 +139,19 @@ struct Program {
 }
 
 impl Program {
+    /// Strips the program of its debug information, which goes into a file beside it.
+    fn split_debug(&self) -> PathBuf {
+        let debug = self.folder.path().join("program.debug");
+        tool(
+            "objcopy",
+            &["--only-keep-debug", text(&self.path), text(&debug)],
+        );
+        tool("strip", &[text(&self.path)]);
+        let link = format!("--add-gnu-debuglink={}", text(&debug));
+        tool("objcopy", &[&link, text(&self.path)]);
+        debug
+    }
+
     fn build(into: &Path, options: &[&str]) -> PathBuf {
         let source = into.join("program.c");
         std::fs::write(&source, SOURCE).unwrap();
@@ -228,14 +241,7 @@ fn stripped_programs_and_their_debug_files() {
     let program = Program::new();
     let has = |name: &str| program.functions().iter().any(|found| found == name);
     assert!(has("inner") && has("outer"));
-    let debug = program.folder.path().join("program.debug");
-    tool(
-        "objcopy",
-        &["--only-keep-debug", text(&program.path), text(&debug)],
-    );
-    tool("strip", &[text(&program.path)]);
-    let link = format!("--add-gnu-debuglink={}", text(&debug));
-    tool("objcopy", &[&link, text(&program.path)]);
+    let debug = program.split_debug();
     program.decodes(&[]);
     assert!(has("inner") && has("outer"));
     std::fs::remove_file(&debug).unwrap();
@@ -259,14 +265,7 @@ fn another_build_is_refused_by_name_unless_forced() {
 #[test]
 fn a_packed_capture_decodes_where_its_files_are_not() {
     let program = Program::new();
-    let debug = program.folder.path().join("program.debug");
-    tool(
-        "objcopy",
-        &["--only-keep-debug", text(&program.path), text(&debug)],
-    );
-    tool("strip", &[text(&program.path)]);
-    let link = format!("--add-gnu-debuglink={}", text(&debug));
-    tool("objcopy", &[&link, text(&program.path)]);
+    let debug = program.split_debug();
     let packed = program.folder.path().join("packed.tar");
     let output = ptrail()
         .arg("pack")

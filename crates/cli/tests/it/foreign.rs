@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::recorded::{dump, ptrail};
-use crate::reference::{folder, gunzip, json};
+use crate::reference::{folder, gunzip, json, libxdc_traces};
 
 /// Name, count and digest of each stream's instructions.
 fn digests(args: &[&str]) -> Vec<Value> {
@@ -239,27 +239,18 @@ fn pages(addresses: &[u8], dump: &str, page: u64) -> Vec<String> {
 
 #[test]
 fn raw_traces_with_their_pages_give_libipts_instructions() {
-    let Some(folder) = folder("libxdc") else {
-        return;
-    };
-    for trace in json(&folder.join("reference.json"))["traces"]
-        .as_array()
-        .unwrap()
-    {
-        let Some(file) = trace["files"]["trace"].as_str() else {
-            continue;
-        };
-        let path = |key: &str| folder.join(trace["files"][key].as_str().unwrap());
+    for (trace, raw) in libxdc_traces() {
+        let beside = raw.parent().and_then(Path::parent).unwrap();
+        let path = |key: &str| beside.join(trace["files"][key].as_str().unwrap());
         let addresses = std::fs::read(path("page_addresses")).unwrap();
         let code = pages(&addresses, path("page_bytes").to_str().unwrap(), 4096);
-        let raw = folder.join(file);
         let mut args = vec!["--raw", raw.to_str().unwrap(), "--cpu", "6/94/3"];
         args.extend(code.iter().map(String::as_str));
         let found = digests(&args);
         assert_eq!(found.len(), 1);
         let expected = &trace["libipt_insn_decoder_cpu_6_94_resync"];
         if expected["error_count"] == 0 {
-            compare(&found[0], expected, file);
+            compare(&found[0], expected, raw.to_str().unwrap());
         } else {
             // Pages are missing, and how a decoder finds its way again is its own affair.
             let (most, least) = (expected, &trace["libipt_insn_decoder_cpu_6_94"]);
@@ -267,7 +258,8 @@ fn raw_traces_with_their_pages_give_libipts_instructions() {
             let found = count(&found[0]);
             assert!(
                 (count(least)..=count(most)).contains(&found),
-                "{file}: {found}"
+                "{}: {found}",
+                raw.display()
             );
         }
     }

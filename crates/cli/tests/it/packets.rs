@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::recorded::ptrail;
-use crate::reference::{folder, gunzip, json};
+use crate::reference::{folder, gunzip, json, libxdc_traces};
 
 fn lines(input: &[&str], what: &[&str]) -> Vec<Value> {
     let output = ptrail()
@@ -54,24 +54,15 @@ fn adds_up(line: &Value) {
 
 #[test]
 fn raw_packets_are_counted_as_libipt_counts_them() {
-    let Some(folder) = folder("libxdc") else {
-        return;
-    };
-    for trace in json(&folder.join("reference.json"))["traces"]
-        .as_array()
-        .unwrap()
-    {
-        let Some(file) = trace["files"]["trace"].as_str() else {
-            continue;
-        };
-        let path = folder.join(file);
+    for (trace, path) in libxdc_traces() {
         let lines = lines(&["--raw", path.to_str().unwrap()], &["--stats"]);
         assert_eq!(lines.len(), 1);
         adds_up(&lines[0]);
         assert_eq!(
             counts(&lines[0]),
             expected(&trace["ptdump"]["packets_by_type"]),
-            "{file}"
+            "{}",
+            path.display()
         );
     }
 }

@@ -4,32 +4,27 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// A folder of reference data; `None`, said aloud, if it is not there.
-pub(crate) fn folder(name: &str) -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/testdata/real");
-    let root = std::env::var_os("PTRAIL_TESTDATA").map_or_else(|| default.into(), PathBuf::from);
-    let folder = root.join(name);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!(
-        "skipped: no reference data at {} (set PTRAIL_TESTDATA)",
-        folder.display()
-    );
-    None
-}
+pub(crate) use xtask::reference_data as folder;
 
 pub(crate) fn json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    xtask::read_json(path).unwrap()
 }
 
-/// Unpacks with gzip, so that this is not our own unpacking.
 pub(crate) fn gunzip(path: &Path) -> Vec<u8> {
-    let output = std::process::Command::new("gzip")
-        .arg("-dc")
-        .arg(path)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", path.display());
-    output.stdout
+    xtask::gunzip(path).unwrap()
+}
+
+/// libxdc's traces: what its reference says of each, and the file. Some are described only.
+pub(crate) fn libxdc_traces() -> Vec<(Value, PathBuf)> {
+    let Some(folder) = folder("libxdc") else {
+        return Vec::new();
+    };
+    let reference = json(&folder.join("reference.json"));
+    let traces = reference["traces"].as_array().unwrap().iter();
+    traces
+        .filter_map(|trace| {
+            let file = trace["files"]["trace"].as_str()?;
+            Some((trace.clone(), folder.join(file)))
+        })
+        .collect()
 }

@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use crate::libipt_table::{EVENT_DATA, NOT_YET};
 use crate::program::{Decoded, PID, decode_with};
-use crate::testdata;
 
 /// What ptxed printed: the addresses, and their number where it only counts.
 struct Expected {
@@ -150,7 +149,7 @@ fn difference(folder: &Path, case: &Value) -> Option<String> {
 
 #[test]
 fn all_201_instruction_lists_are_equal_but_for_the_listed_ones() {
-    let Some(folder) = testdata::folder("libipt") else {
+    let Some(folder) = xtask::reference_data("libipt") else {
         return;
     };
     let manifest = std::fs::read(folder.join("manifest.json")).unwrap();

@@ -12,4 +12,3 @@ mod model;
 mod program;
 mod properties;
 mod segments;
-mod testdata;

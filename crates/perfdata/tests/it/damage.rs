@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ptrail_perfdata::{Capture, Error, Record, Writer};
 
-use crate::{event, extra, recordings, target};
+use crate::{event, extra, target};
 
 /// A small file of each kind of record.
 fn small_file() -> Vec<u8> {
@@ -93,9 +93,9 @@ fn cut_at_every_64th(whole: &[u8]) {
 #[test]
 fn cut_files() {
     cut_at_every_64th(&small_file());
-    if let Some(recordings) = recordings() {
+    if let Some(recordings) = xtask::reference_data("quipper") {
         for name in ["perf.data.intel_pt-4.14", "perf.data.piped.intel_pt-4.14"] {
-            cut_at_every_64th(&std::fs::read(recordings.join("quipper").join(name)).unwrap());
+            cut_at_every_64th(&std::fs::read(recordings.join(name)).unwrap());
         }
     }
 }
@@ -123,10 +123,10 @@ fn a_changed_bit_in_every_byte_of_a_small_file() {
 /// A real recording with a few changed bytes at places that a fixed sequence chooses.
 #[test]
 fn changed_bytes_in_a_real_recording() {
-    let Some(recordings) = recordings() else {
+    let Some(recordings) = xtask::reference_data("quipper") else {
         return;
     };
-    let whole = std::fs::read(recordings.join("quipper/perf.data.intel_pt-4.14")).unwrap();
+    let whole = std::fs::read(recordings.join("perf.data.intel_pt-4.14")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut state = 1u64;
     let mut next = || {

@@ -9,7 +9,7 @@ use ptrail_perfdata::{AuxStream, Capture, Gap, Owner, Record, Writer};
 use ptrail_pt::{Encoder, Ip, Packet, PsbPlus, Tsc};
 
 use crate::program::run;
-use crate::{event, extra, recordings, target};
+use crate::{event, extra, target};
 
 const PID: u32 = 100;
 const DATA_SIZE_AT: usize = 48;
@@ -245,7 +245,7 @@ fn a_pipe_stream_that_perf_wrote() {
 
 #[test]
 fn quippers_pipe_stream_has_the_trace_that_the_reference_has() {
-    let Some(folder) = recordings().map(|folder| folder.join("quipper")) else {
+    let Some(folder) = xtask::reference_data("quipper") else {
         return;
     };
     let capture = Capture::open(&folder.join("perf.data.piped.intel_pt-4.14")).unwrap();

@@ -10,24 +10,8 @@ mod refused;
 mod round_trip;
 mod stock_perf;
 
-use std::path::PathBuf;
-
 use ptrail_perfdata::{Extra, Machine, Record, Sideband, SourceNote, Target};
 use ptrail_pt::{PtConfig, TimeConv};
-
-/// Recordings of other people; `None`, said aloud, if they are not there.
-fn recordings() -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/testdata/real");
-    let folder = std::env::var_os("PTRAIL_TESTDATA").map_or_else(|| default.into(), PathBuf::from);
-    if !folder.is_dir() {
-        println!(
-            "skipped: no recordings in {}; set PTRAIL_TESTDATA",
-            folder.display()
-        );
-        return None;
-    }
-    Some(folder)
-}
 
 fn clock() -> TimeConv {
     TimeConv {

@@ -9,8 +9,6 @@ use std::process::{Command, Stdio};
 use ptrail_perfdata::{Capture, Owner, Record, Sideband};
 use ptrail_pt::{CpuId, Vendor};
 
-use crate::recordings;
-
 const NAME: &str = "perf.data.intel_pt-4.14";
 
 /// One `events { … }` block: the fields by their names, those of `header` and `sample_info` with
@@ -157,7 +155,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 
 #[test]
 fn every_sideband_record_is_as_quipper_has_it() {
-    let Some(folder) = recordings().map(|folder| folder.join("quipper")) else {
+    let Some(folder) = xtask::reference_data("quipper") else {
         return;
     };
     let capture = Capture::open(&folder.join(NAME)).unwrap();
@@ -176,7 +174,7 @@ fn every_sideband_record_is_as_quipper_has_it() {
 
 #[test]
 fn the_trace_is_where_the_reference_has_it() {
-    let Some(folder) = recordings().map(|folder| folder.join("quipper")) else {
+    let Some(folder) = xtask::reference_data("quipper") else {
         return;
     };
     let capture = Capture::open(&folder.join(NAME)).unwrap();
@@ -200,7 +198,7 @@ fn the_trace_is_where_the_reference_has_it() {
 
 #[test]
 fn machine_settings_and_clock() {
-    let Some(folder) = recordings().map(|folder| folder.join("quipper")) else {
+    let Some(folder) = xtask::reference_data("quipper") else {
         return;
     };
     let capture = Capture::open(&folder.join(NAME)).unwrap();
@@ -242,7 +240,7 @@ fn machine_settings_and_clock() {
 
 #[test]
 fn build_ids_come_from_the_header() {
-    let Some(folder) = recordings().map(|folder| folder.join("quipper")) else {
+    let Some(folder) = xtask::reference_data("quipper") else {
         return;
     };
     let capture = Capture::open(&folder.join(NAME)).unwrap();
