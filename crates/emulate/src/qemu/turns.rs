@@ -12,8 +12,8 @@ use crate::recording::Recording;
 use crate::thread::ThreadId;
 
 /// What an exec takes: the old code and the new one have the same addresses, so that decoders must tell
-/// them apart by time, and theirs may be off by 1/256 of the rest that a thread has just had.
-const EXEC: Duration = Duration::from_millis(2);
+/// them apart by time, and perf's may be off by half a microsecond.
+const EXEC: Duration = Duration::from_micros(2);
 
 pub(crate) struct Turns {
     pub(crate) memory: Memory,
