@@ -100,13 +100,14 @@ struct Open {
 impl Watch<'_> {
     fn packet(&mut self, lexed: &Lexed, clock: &Clock) {
         let offset = lexed.offset.0;
-        let now = clock.now().map_or(Picos(0), |time| time.at);
+        // Asked only where a turn may begin or end: most packets are of the turn that is open.
+        let now = || clock.now().map_or(Picos(0), |time| time.at);
         match lexed.packet {
             Packet::Psb => {
                 self.status = Some(None);
                 self.last_ip.reset();
             }
-            Packet::PsbEnd => self.psb_end(now),
+            Packet::PsbEnd => self.psb_end(now()),
             Packet::Fup(payload) if self.status.is_some() => {
                 self.status = Some(self.last_ip.update(payload));
             }
@@ -129,6 +130,7 @@ impl Watch<'_> {
                 // A little late rather than a little early: a switch is not behind before that is
                 // certain.
                 let error = clock.now().map_or(Picos(0), |time| time.error);
+                let now = now();
                 self.tick(offset, Picos(now.0.saturating_sub(error.0)), now);
             }
             Packet::Tnt(_) => self.open(offset, None, now),
@@ -145,15 +147,16 @@ impl Watch<'_> {
         self.tick(start, now, now);
         self.close(start);
         if let Some(ip) = status {
-            self.open(start, Some(ip), now);
+            self.open(start, Some(ip), || now);
         }
     }
 
     /// A turn begins, if there is none.
-    fn open(&mut self, start: u64, ip: Option<Ip>, now: Picos) {
+    fn open(&mut self, start: u64, ip: Option<Ip>, now: impl FnOnce() -> Picos) {
         if self.open.is_some() {
             return;
         }
+        let now = now();
         let mut open = Open {
             segment: self.segment,
             start,
