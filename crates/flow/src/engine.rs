@@ -21,7 +21,8 @@ use ptrail_pt::{
 use crate::decoder::{Context, Decoder, Graphs, SegmentEnd};
 use crate::graph::{Graph, NodeId, OUTCOMES};
 use crate::{
-    Class, Edge, EdgeKind, FarKind, Instruction, OffCause, Segment, Sink, return_stack::ReturnStack,
+    Class, Detail, Edge, EdgeKind, FarKind, Instruction, OffCause, Segment, Sink,
+    return_stack::ReturnStack,
 };
 use outcomes::Outcomes;
 
@@ -30,12 +31,13 @@ use outcomes::Outcomes;
 enum Position {
     /// At this instruction, which is the next to execute.
     At(Ip),
-    /// At the start of this node.
+    /// At the start of this node, and nothing but flow is expected: no event is under way, no
+    /// MODE waits for its TIP, and no PSB+ is open.
     Node(NodeId),
     /// Tracing is off.
     Off,
     /// Not known since a loss, which ends at the next full address.
-    Lost(Loss),
+    Lost(Box<Loss>),
 }
 
 /// Why a walk could not go on: cause, address and one sentence.
@@ -137,12 +139,14 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
             Packet::PsbEnd => self.psb_end(),
             Packet::ModeExec { mode, .. } if self.in_psb => self.set_mode(mode),
             Packet::ModeExec { mode, .. } => {
+                self.expect();
                 self.next_mode = Some(mode);
                 // Event trace: a change of RFLAGS.IF names its address (SDM, "MODE.Exec Packet").
                 self.fup_is_address = self.interrupted.is_none();
             }
             // Without branch packets there is no FUP behind it.
             Packet::ModeTsx { abort, .. } if !self.in_psb && !self.is_off() => {
+                self.expect();
                 self.tsx_abort = abort;
                 self.fup_is_address = !abort;
             }
@@ -239,6 +243,30 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
 
     // ---- packets ----
 
+    /// A TNT where more than flow may be expected, or where too many outcomes wait.
+    #[cold]
+    fn other_tnt(&mut self, offset: TraceOffset, len: u32, tnt: Tnt) {
+        self.make_sure();
+        self.settle(0);
+        self.guarded(offset, len, |engine| engine.wait(tnt, offset, len));
+    }
+
+    /// Outcomes, the last of them from this packet, are used if they are many, or if the packet's
+    /// time is known.
+    fn enough(&mut self, tnt: Tnt) {
+        self.settle(OUTCOMES - 1);
+        // A packet that is not full was sent because of the one behind it, and at its time.
+        let full = if tnt.is_long() {
+            TNT_LONG_MAX
+        } else {
+            TNT_SHORT_MAX
+        };
+        if self.tick && tnt.len() == full {
+            self.settle(0);
+            self.anchor();
+        }
+    }
+
     /// A TIP that `follow_through` is not made for.
     fn other_tip(&mut self, offset: TraceOffset, len: u32, payload: IpPayload) {
         self.make_sure();
@@ -263,6 +291,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
     }
 
     fn psb(&mut self) {
+        self.expect();
         self.in_psb = true;
         self.last_ip.reset();
     }
@@ -468,7 +497,15 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
         if is_address {
             self.take_next_mode();
         } else {
+            self.expect();
             self.interrupted = Some(ip);
+        }
+    }
+
+    /// The next TIP may be more than the target of a branch.
+    fn expect(&mut self) {
+        if let Some(ip) = self.here() {
+            self.position = Position::At(ip);
         }
     }
 
@@ -557,9 +594,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
     }
 
     fn change_graph(&mut self, mode: ExecMode) {
-        if let Some(ip) = self.here() {
-            self.position = Position::At(ip);
-        }
+        self.expect();
         let graphs = &mut self.decoder.graphs;
         let known = graphs.contains_key(&(self.space.version(), mode));
         let extends = !known && mode == self.graph.mode && !self.graph.is_full();
@@ -650,36 +685,26 @@ fn take_graph<'a, S: Sink>(
 }
 
 impl<S: Sink> PacketSink for Engine<'_, '_, S> {
-    #[inline]
+    #[inline(always)]
     fn tnt(&mut self, offset: TraceOffset, len: u32, tnt: Tnt) {
         self.clock.eat_flow();
-        let plain = matches!(self.position, Position::Node(_)) && self.interrupted.is_none();
-        if plain && self.outcomes.push(tnt, offset, len) {
+        if matches!(self.position, Position::Node(_)) && self.outcomes.push(tnt, offset, len) {
             self.fup_is_address = false;
         } else {
-            self.make_sure();
-            self.settle(0);
-            self.guarded(offset, len, |engine| engine.wait(tnt, offset, len));
+            self.other_tnt(offset, len, tnt);
         }
-        self.settle(OUTCOMES - 1);
-        // A packet that is not full was sent because of the one behind it, and at its time.
-        let full = if tnt.is_long() {
-            TNT_LONG_MAX
-        } else {
-            TNT_SHORT_MAX
-        };
-        if self.tick && tnt.len() == full {
-            self.settle(0);
-            self.anchor();
+        if self.outcomes.len() >= OUTCOMES || self.tick {
+            self.enough(tnt);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn tip(&mut self, offset: TraceOffset, len: u32, payload: IpPayload) {
         let mut last_ip = self.last_ip;
-        if self.expects_target()
+        if S::DETAIL < Detail::Instructions
+            && let Position::Node(node) = self.position
             && let Some(ip) = last_ip.update(payload)
-            && self.follow_through(ip)
+            && self.follow_through(node, ip)
         {
             self.clock.eat_flow();
             self.last_ip = last_ip;

@@ -20,7 +20,7 @@ use rustc_hash::FxBuildHasher;
 use crate::sink::{EdgeId, Edges, Step};
 use crate::{Detail, Edge, EdgeKind, Instruction, OffCause};
 
-pub(crate) use stretch::{OUTCOMES, Stretch, Stretches};
+pub(crate) use stretch::{Key, OUTCOMES, Stretch, Stretches};
 
 /// Beyond this many nodes or steps a graph starts anew: only a hostile trace gets there.
 const NODES_MAX: usize = 1 << 22;

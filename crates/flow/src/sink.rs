@@ -43,9 +43,6 @@ pub struct Edge {
 pub struct EdgeId(NonZeroU32);
 
 impl EdgeId {
-    /// The first edge of a table.
-    pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
-
     /// Place in [`Passed::table`].
     #[must_use]
     pub const fn index(self) -> usize {

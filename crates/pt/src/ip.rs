@@ -156,18 +156,20 @@ impl LastIp {
     }
 
     /// Takes in a payload and returns the whole address, or `None` if it is suppressed.
+    #[inline]
     pub const fn update(&mut self, payload: IpPayload) -> Option<Ip> {
-        let last = self.0.0;
-        let value = payload.value;
-        let ip = match payload.bytes {
+        // Without branches: which kind comes next is hard to predict.
+        let (kept, unsigned) = match payload.bytes {
             IpBytes::Suppressed => return None,
-            IpBytes::Update16 => (last & !0xffff) | (value & 0xffff),
-            IpBytes::Update32 => (last & !0xffff_ffff) | (value & 0xffff_ffff),
-            IpBytes::SignExtend48 => sign_extend48(value),
-            IpBytes::Update48 => (last & !0xffff_ffff_ffff) | (value & 0xffff_ffff_ffff),
-            IpBytes::Full => value,
+            IpBytes::Update16 => (48, 0),
+            IpBytes::Update32 => (32, 0),
+            IpBytes::SignExtend48 => (0, 16),
+            IpBytes::Update48 => (16, 0),
+            IpBytes::Full => (0, 0),
         };
-        self.0 = Ip(ip);
+        let new = u64::MAX >> kept;
+        let value = ((payload.value << unsigned) as i64 >> unsigned) as u64;
+        self.0 = Ip(self.0.0 & !new | value & new);
         Some(self.0)
     }
 

@@ -1,6 +1,6 @@
 //! The crate `iptr-edge-analyzer`: it fills a coverage bitmap.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use iptr_decoder::{DecodeOptions, decode};
@@ -8,7 +8,7 @@ use iptr_edge_analyzer::control_flow_handler::fuzz_bitmap::FuzzBitmapControlFlow
 use iptr_edge_analyzer::{EdgeAnalyzer, ReadMemory};
 
 use crate::trace::{Kind, Trace};
-use crate::{Row, passes};
+use crate::{Row, passes, timed};
 
 const BITMAP: usize = 1 << 16;
 
@@ -56,21 +56,21 @@ pub(crate) fn bitmap(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
         let handler = FuzzBitmapControlFlowHandler::new(vec![0_u8; BITMAP], None);
         EdgeAnalyzer::new(handler, Pages(memory))
     };
+    let pass = |analyzer: &mut EdgeAnalyzer<_, _>| {
+        let (decoded, seconds) =
+            timed(|| decode(&pages.bytes, DecodeOptions::default(), analyzer))?;
+        decoded.map_err(|error| anyhow!("{error}"))?;
+        anyhow::Ok(seconds)
+    };
     let mut cold = f64::INFINITY;
     for _ in passes(warm) {
         let mut analyzer = fresh();
-        let start = Instant::now();
-        decode(&pages.bytes, DecodeOptions::default(), &mut analyzer)
-            .map_err(|error| anyhow!("{error}"))?;
-        cold = cold.min(start.elapsed().as_secs_f64());
+        cold = cold.min(pass(&mut analyzer)?);
     }
     let mut analyzer = fresh();
     let mut best = f64::INFINITY;
     for _ in passes(warm) {
-        let start = Instant::now();
-        decode(&pages.bytes, DecodeOptions::default(), &mut analyzer)
-            .map_err(|error| anyhow!("{error}"))?;
-        best = best.min(start.elapsed().as_secs_f64());
+        best = best.min(pass(&mut analyzer)?);
     }
     Ok(Some(Row {
         cold,

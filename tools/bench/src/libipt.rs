@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use libipt::block::BlockDecoder;
@@ -16,7 +16,7 @@ use ptrail_perfdata::Record;
 use ptrail_pt::PtConfig;
 
 use crate::trace::{Kind, Trace};
-use crate::{Row, passes};
+use crate::{Row, passes, timed};
 
 /// Bytes of code that libipt keeps in memory: without, it reads a file again at each switch.
 const CACHE: u64 = 1 << 30;
@@ -55,12 +55,14 @@ fn measure(
         for _ in &streams {
             images.push(code.image().map_err(|error| anyhow!("{error}"))?);
         }
-        let start = Instant::now();
-        instructions = 0;
-        for (bytes, image) in streams.iter().zip(&mut images) {
-            instructions += decode(bytes, &config, image).map_err(|error| anyhow!("{error}"))?;
-        }
-        best = best.min(start.elapsed().as_secs_f64());
+        let (counts, seconds) = timed(|| {
+            let streams = streams.iter().zip(&mut images);
+            streams
+                .map(|(bytes, image)| decode(bytes, &config, image))
+                .sum::<Result<u64, _>>()
+        })?;
+        instructions = counts.map_err(|error| anyhow!("{error}"))?;
+        best = best.min(seconds);
     }
     Ok(Some(Row {
         cold: best,

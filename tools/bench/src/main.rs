@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::time::{ClockId, clock_gettime};
 
 use trace::Trace;
 
@@ -76,6 +77,15 @@ struct Row {
 fn passes(time: Duration) -> impl Iterator<Item = ()> {
     let end = Instant::now() + time;
     (0..).map_while(move |pass| (pass < 3 || Instant::now() < end).then_some(()))
+}
+
+/// What `work` gives, and the CPU time it took on this thread, in seconds: what else the machine does
+/// counts less than it would in the time that passed.
+fn timed<T>(work: impl FnOnce() -> T) -> Result<(T, f64)> {
+    let now = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    let start = now()?;
+    let result = work();
+    Ok((result, (now()? - start).as_secs_f64()))
 }
 
 /// A decoder's name and how to measure it.

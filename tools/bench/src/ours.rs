@@ -7,21 +7,21 @@ use ptrail_flow::{Decoder, Detail, Edge, OffCause, Passed, Segment, Sink, Step};
 use ptrail_pt::{Ip, Loss, Time};
 
 use crate::trace::Trace;
-use crate::{Row, passes};
+use crate::{Row, passes, timed};
 
 /// Most events that are kept; then the memory is used again.
 const KEPT: usize = 1 << 16;
 
 pub(crate) fn calls(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
-    Ok(Some(row::<Calls>(trace, warm)))
+    row::<Calls>(trace, warm).map(Some)
 }
 
 pub(crate) fn branches(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
-    Ok(Some(row::<Branches>(trace, warm)))
+    row::<Branches>(trace, warm).map(Some)
 }
 
 pub(crate) fn instructions(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
-    Ok(Some(row::<Instructions>(trace, warm)))
+    row::<Instructions>(trace, warm).map(Some)
 }
 
 pub(crate) fn two_cores(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
@@ -50,32 +50,33 @@ fn pass<'t, S: Counts>(
         .sum()
 }
 
-fn row<S: Counts>(trace: &Trace, warm: Duration) -> Row {
+fn row<S: Counts>(trace: &Trace, warm: Duration) -> Result<Row> {
     let segments: Vec<_> = trace.segments();
     let mut cold = f64::INFINITY;
     let mut instructions = 0;
     let mut branches = None;
     for _ in passes(warm) {
-        let start = Instant::now();
-        let mut decoders = decoders::<S>(trace);
-        instructions = pass(&mut decoders, segments.iter());
-        cold = cold.min(start.elapsed().as_secs_f64());
+        let (mut decoders, seconds) = timed(|| {
+            let mut decoders = decoders::<S>(trace);
+            instructions = pass(&mut decoders, segments.iter());
+            decoders
+        })?;
+        cold = cold.min(seconds);
         let counts = decoders.iter_mut().map(|decoder| decoder.sink().branches());
         branches = counts.sum();
     }
     let mut decoders = decoders::<S>(trace);
     let mut best = f64::INFINITY;
     for _ in passes(warm) {
-        let start = Instant::now();
-        pass(&mut decoders, segments.iter());
-        best = best.min(start.elapsed().as_secs_f64());
+        let (_, seconds) = timed(|| pass(&mut decoders, segments.iter()))?;
+        best = best.min(seconds);
     }
-    Row {
+    Ok(Row {
         cold,
         warm: Some(best),
         instructions: Some(instructions),
         branches,
-    }
+    })
 }
 
 /// Every second segment on another core.

@@ -6,7 +6,7 @@
 use ptrail_pt::Ip;
 
 use super::{Engine, Position, Walk};
-use crate::graph::{End, Node, NodeId, OUTCOMES, Stretch};
+use crate::graph::{End, Key, Node, NodeId, OUTCOMES, Stretch};
 use crate::sink::EdgeId;
 use crate::{Detail, OffCause, Passed, Sink, Step};
 
@@ -30,16 +30,10 @@ impl<S: Sink> Engine<'_, '_, S> {
         let mut node = self.node()?;
         while self.outcomes.len() > keep {
             if S::DETAIL < Detail::Instructions {
-                let stretch = self.graph.stretch(
-                    node,
-                    self.outcomes.front(),
-                    &self.returns,
-                    self.compressed_returns,
-                    &mut self.decoder.edges,
-                );
+                let stretch = self.stretch(Key::new(node, self.outcomes.front()));
                 if stretch.used > 0 {
-                    self.execute_stretch(&stretch);
                     node = stretch.end;
+                    self.execute_stretch(&stretch);
                     continue;
                 }
             }
@@ -49,30 +43,23 @@ impl<S: Sink> Engine<'_, '_, S> {
                 Next::Done => return Ok(()),
             }
         }
-        self.position = Position::Node(node);
+        self.position = if self.expects_target() {
+            Position::Node(node)
+        } else {
+            Position::At(self.graph.start(node))
+        };
         Ok(())
     }
 
-    /// Goes through waiting outcomes to the target of an indirect jump or call, if there are few and
-    /// nothing else is between.
-    #[inline]
-    pub(super) fn follow_through(&mut self, to: Ip) -> bool {
-        let Position::Node(node) = self.position else {
-            return false;
-        };
-        let count = self.outcomes.len();
-        if S::DETAIL == Detail::Instructions || count > OUTCOMES {
+    /// Goes through waiting outcomes to the target of a TIP, if there are few and nothing else is
+    /// between.
+    #[inline(always)]
+    pub(super) fn follow_through(&mut self, node: NodeId, to: Ip) -> bool {
+        if self.outcomes.len() > OUTCOMES {
             return false;
         }
-        let stretch = self.graph.targeted(
-            node,
-            self.outcomes.front(),
-            to,
-            &self.returns,
-            self.compressed_returns,
-            &mut self.decoder.edges,
-        );
-        if !stretch.targeted {
+        let stretch = self.stretch(Key::targeted(node, self.outcomes.front(), to));
+        if !stretch.whole {
             return false;
         }
         self.execute_stretch(&stretch);
@@ -80,11 +67,23 @@ impl<S: Sink> Engine<'_, '_, S> {
         true
     }
 
+    #[inline(always)]
+    fn stretch(&mut self, key: Key) -> Stretch {
+        match self.graph.stretches.find(key, &self.returns) {
+            Some(stretch) => *stretch,
+            None => {
+                let (returns, edges) = (&self.returns, &mut self.decoder.edges);
+                let compressed = self.compressed_returns;
+                self.graph.join(key, returns, compressed, edges)
+            }
+        }
+    }
+
     /// Executes a stretch.
-    #[inline]
+    #[inline(always)]
     fn execute_stretch(&mut self, stretch: &Stretch) {
         let stretches = &self.graph.stretches;
-        let steps = stretch.steps(stretches);
+        let steps = stretches.steps(stretch);
         if !steps.is_empty() {
             self.decoder.sink.edges(Passed {
                 steps,
@@ -92,11 +91,7 @@ impl<S: Sink> Engine<'_, '_, S> {
                 table: self.decoder.edges.table(),
             });
         }
-        self.returns.replay(
-            stretch.peak.into(),
-            stretch.pops.into(),
-            stretch.pushes.of(&stretches.pushes),
-        );
+        stretches.replay(stretch, &mut self.returns);
         self.instructions += u64::from(stretch.instructions);
         self.outcomes.used(stretch.used);
     }

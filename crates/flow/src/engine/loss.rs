@@ -17,7 +17,7 @@ impl<S: Sink> Engine<'_, '_, S> {
         let ip = self.here();
         let now = self.now();
         let Stray { cause, reason } = stray;
-        self.position = Position::Lost(Loss {
+        self.position = Position::Lost(Box::new(Loss {
             cause,
             bytes,
             offset,
@@ -25,7 +25,7 @@ impl<S: Sink> Engine<'_, '_, S> {
             end: now,
             ip,
             reason,
-        });
+        }));
         self.lost_bytes += bytes;
         self.outcomes.clear();
         self.returns.clear();
@@ -41,7 +41,7 @@ impl<S: Sink> Engine<'_, '_, S> {
         }
         if let Position::Lost(mut loss) = std::mem::replace(&mut self.position, Position::Off) {
             loss.end = self.now();
-            self.decoder.sink.loss(loss, true, self.instructions);
+            self.decoder.sink.loss(*loss, true, self.instructions);
             self.tick = true;
         }
     }

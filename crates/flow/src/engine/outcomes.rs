@@ -12,8 +12,6 @@ pub(super) struct Outcomes {
     /// Oldest at bit `len - 1`; what is above has been used.
     bits: u64,
     len: u8,
-    /// Outcomes that ever came.
-    pushed: u64,
     /// The last packets, by their number; a packet has one outcome at least.
     packets: [Source; MOST as usize],
     count: usize,
@@ -22,23 +20,21 @@ pub(super) struct Outcomes {
 /// A TNT packet.
 #[derive(Clone, Copy)]
 struct Source {
-    /// Outcomes that had come with it and before.
-    pushed: u64,
     offset: TraceOffset,
     len: u32,
+    outcomes: u32,
 }
 
 impl Outcomes {
     pub(super) fn new() -> Self {
         let none = Source {
-            pushed: 0,
             offset: TraceOffset(0),
             len: 0,
+            outcomes: 0,
         };
         Self {
             bits: 0,
             len: 0,
-            pushed: 0,
             packets: [none; MOST as usize],
             count: 0,
         }
@@ -53,30 +49,26 @@ impl Outcomes {
     #[inline]
     pub(super) fn push(&mut self, tnt: Tnt, offset: TraceOffset, len: u32) -> bool {
         let more = tnt.len();
-        if more == 0 {
-            return true;
-        }
         if self.len + more > MOST {
             return false;
         }
         self.bits = self.bits << more | tnt.bits();
         self.len += more;
-        self.pushed += u64::from(more);
         self.packets[self.count % MOST as usize] = Source {
-            pushed: self.pushed,
             offset,
             len,
+            outcomes: more.into(),
         };
-        self.count = self.count.wrapping_add(1);
+        self.count = self.count.wrapping_add(usize::from(more > 0));
         true
     }
 
     /// The oldest, as many as a stretch takes, below a stop bit.
     #[inline]
-    pub(super) fn front(&self) -> u64 {
+    pub(super) fn front(&self) -> u32 {
         let count = self.len.min(OUTCOMES);
         let stop = 1 << count;
-        self.bits >> (self.len - count) & (stop - 1) | stop
+        (self.bits >> (self.len - count)) as u32 & (stop - 1) | stop
     }
 
     /// The oldest.
@@ -98,15 +90,18 @@ impl Outcomes {
 
     /// Offset of the packet that the oldest came in, and the bytes of it and the packets behind it.
     pub(super) fn unused(&self) -> Option<(TraceOffset, u64)> {
-        let used = self.pushed - u64::from(self.len);
-        let newest_first = (1..=self.count.min(MOST as usize))
-            .map(|back| self.packets[(self.count - back) % MOST as usize]);
-        newest_first
-            .take_while(|packet| packet.pushed > used)
-            .fold(None, |sum, packet| {
-                let bytes = sum.map_or(0, |(_, bytes)| bytes);
-                Some((packet.offset, bytes + u64::from(packet.len)))
-            })
+        let mut left = u32::from(self.len);
+        let mut unused = None;
+        for back in 1..=self.count.min(MOST as usize) {
+            if left == 0 {
+                break;
+            }
+            let packet = self.packets[(self.count - back) % MOST as usize];
+            left = left.saturating_sub(packet.outcomes);
+            let bytes = unused.map_or(0, |(_, bytes)| bytes);
+            unused = Some((packet.offset, bytes + u64::from(packet.len)));
+        }
+        unused
     }
 }
 

@@ -3,16 +3,16 @@
 use ptrail_pt::Ip;
 
 use super::{End, Graph, NodeId, Span};
-use crate::return_stack::ReturnStack;
-use crate::sink::{EdgeId, Edges, Step};
+use crate::return_stack::{FEW, ReturnStack};
+use crate::sink::{Edges, Step};
 
 /// Most outcomes that a stretch uses.
 pub(crate) const OUTCOMES: u8 = 16;
 
-/// In a key: behind the outcomes comes the target of an indirect jump or call.
-const TARGETED: u64 = 1 << 31;
+/// In a word: behind the outcomes comes the target of an indirect branch or of a return.
+const TARGETED: u32 = 1 << 31;
 
-/// Most calls from before a stretch that it may return to.
+/// Most calls from before a stretch that it may return to without a word from the trace.
 const GUARDS: usize = 2;
 
 /// Most calls that a stretch may have open, with those of one node to come.
@@ -25,68 +25,118 @@ const SLOTS_MAX: usize = 1 << 18;
 /// Most steps kept for stretches; beyond, all are put together anew.
 const STEPS_MAX: usize = 1 << 22;
 
+/// What a stretch comes of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    node: NodeId,
+    /// The outcomes below a stop bit, the oldest next to it; and perhaps [`TARGETED`].
+    word: u32,
+    target: Ip,
+}
+
+impl Key {
+    /// Of no stretch.
+    const NONE: Self = Self {
+        node: NodeId::NONE,
+        word: 0,
+        target: Ip(0),
+    };
+
+    /// Of a node and outcomes, below a stop bit.
+    #[inline]
+    pub(crate) fn new(node: NodeId, word: u32) -> Self {
+        Self {
+            node,
+            word,
+            target: Ip(0),
+        }
+    }
+
+    /// The same, and then the target of an indirect branch or of a return.
+    #[inline]
+    pub(crate) fn targeted(node: NodeId, word: u32, target: Ip) -> Self {
+        Self {
+            node,
+            word: word | TARGETED,
+            target,
+        }
+    }
+
+    fn is_targeted(self) -> bool {
+        self.word & TARGETED != 0
+    }
+
+    #[inline]
+    fn hash(self) -> usize {
+        let path = u64::from(self.node.0) << 32 | u64::from(self.word);
+        let hash = path
+            .wrapping_add(self.target.0.wrapping_mul(0xd6e8_feb8_6659_fd93))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 32) as usize
+    }
+}
+
 /// What a node and some outcomes lead to, and a target behind them.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Stretch {
-    key: u64,
-    /// The calls that it returns to, innermost first: it holds only where these are the innermost
-    /// calls.
+    key: Key,
+    /// The calls that it returns to by itself, innermost first: it holds only where these are the
+    /// innermost calls.
     guards: [NodeId; GUARDS],
     /// Where it leads.
     pub(crate) end: NodeId,
     pub(crate) instructions: u32,
     steps: Span,
-    /// The calls that it leaves open.
-    pub(crate) pushes: Span,
-    /// How many outcomes it uses, the oldest first. If none: the node needs a closer look.
+    pushes: Pushes,
+    /// How many outcomes it uses, the oldest first.
     pub(crate) used: u8,
+    guarded: u8,
     /// How many calls from before it returns from.
-    pub(crate) pops: u8,
+    pops: u8,
     /// Calls it holds at its highest, more than were there before.
-    pub(crate) peak: u8,
-    /// It ends with an indirect jump or call: to `target`, where it went the last time, which is
-    /// where `end` starts.
-    pub(crate) targeted: bool,
-    /// The edge to `target` is reported: it is the step behind `steps`.
-    edge: bool,
-    target: Ip,
-    /// The node that ends with the jump or call.
-    from: NodeId,
+    peak: u8,
+    /// It goes all the way that its key says. Otherwise, a node on it needs a closer look: the one
+    /// at its end.
+    pub(crate) whole: bool,
+}
+
+/// The calls that a stretch leaves open.
+#[derive(Clone, Copy, Debug)]
+struct Pushes {
+    /// All of them, if they are so few.
+    first: [NodeId; FEW],
+    /// Where they are in the pool otherwise.
+    start: u32,
+    len: u8,
 }
 
 impl Stretch {
     const EMPTY: Self = Self {
-        key: 0,
+        key: Key::NONE,
         guards: [NodeId::NONE; GUARDS],
         end: NodeId::NONE,
         instructions: 0,
         steps: Span { start: 0, len: 0 },
-        pushes: Span { start: 0, len: 0 },
+        pushes: Pushes {
+            first: [NodeId::NONE; FEW],
+            start: 0,
+            len: 0,
+        },
         used: 0,
+        guarded: 0,
         pops: 0,
         peak: 0,
-        targeted: false,
-        edge: false,
-        target: Ip(0),
-        from: NodeId::NONE,
+        whole: false,
     };
-
-    /// The edges to report.
-    #[inline]
-    pub(crate) fn steps<'p>(&self, pool: &'p Stretches) -> &'p [Step] {
-        let len = self.steps.len as usize + usize::from(self.edge);
-        &pool.steps[self.steps.start as usize..][..len]
-    }
 
     /// Whether it holds with these calls open.
     #[inline]
     fn fits(&self, returns: &ReturnStack) -> bool {
-        match self.pops {
-            0 => true,
-            1 => returns.peek(0) == Some(self.guards[0]),
-            _ => returns.peek(0) == Some(self.guards[0]) && returns.peek(1) == Some(self.guards[1]),
-        }
+        self.guarded == 0
+            || (returns.len() >= usize::from(self.guarded)
+                && returns.innermost(0) == self.guards[0]
+                && (self.guarded == 1 || returns.innermost(1) == self.guards[1]))
     }
 }
 
@@ -96,7 +146,7 @@ pub(crate) struct Stretches {
     /// How many were replaced since the table has its size.
     replaced: usize,
     steps: Vec<Step>,
-    pub(crate) pushes: Vec<NodeId>,
+    pushes: Vec<NodeId>,
     /// Steps and open calls of the stretch that is being put together.
     joined: Vec<Step>,
     open: Vec<NodeId>,
@@ -114,10 +164,34 @@ impl Stretches {
         }
     }
 
+    /// The stretch of a key, if it is known and holds with these calls open.
     #[inline]
-    fn slot(&self, key: u64) -> usize {
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> 32) as usize & self.slots.len().wrapping_sub(1)
+    pub(crate) fn find(&self, key: Key, returns: &ReturnStack) -> Option<&Stretch> {
+        let known = self.slots.get(self.slot(key))?;
+        (known.key == key && known.fits(returns)).then_some(known)
+    }
+
+    /// The edges to report.
+    #[inline]
+    pub(crate) fn steps(&self, stretch: &Stretch) -> &[Step] {
+        stretch.steps.of(&self.steps)
+    }
+
+    /// Does to the open calls what a stretch does.
+    #[inline]
+    pub(crate) fn replay(&self, stretch: &Stretch, returns: &mut ReturnStack) {
+        let Pushes { first, start, len } = stretch.pushes;
+        let (peak, pops, count) = (stretch.peak.into(), stretch.pops.into(), usize::from(len));
+        if count <= FEW {
+            returns.replay_few(peak, pops, first, count);
+        } else {
+            returns.replay(peak, pops, &self.pushes[start as usize..][..count]);
+        }
+    }
+
+    #[inline]
+    fn slot(&self, key: Key) -> usize {
+        key.hash() & self.slots.len().wrapping_sub(1)
     }
 
     fn put(&mut self, stretch: Stretch) {
@@ -128,16 +202,30 @@ impl Stretches {
         }
         let slot = self.slot(stretch.key);
         let old = std::mem::replace(&mut self.slots[slot], stretch);
-        self.replaced += usize::from(old.key != 0 && old.key != stretch.key);
+        self.replaced += usize::from(old.key != Key::NONE && old.key != stretch.key);
     }
 
     fn grow(&mut self) {
         let slots = vec![Stretch::EMPTY; 2 * self.slots.len()];
         let old = std::mem::replace(&mut self.slots, slots);
         self.replaced = 0;
-        for stretch in old.into_iter().filter(|stretch| stretch.key != 0) {
+        let known = |stretch: &Stretch| stretch.key != Key::NONE;
+        for stretch in old.into_iter().filter(known) {
             let slot = self.slot(stretch.key);
             self.slots[slot] = stretch;
+        }
+    }
+
+    fn keep(&mut self, open: &[NodeId]) -> Pushes {
+        let mut first = [NodeId::NONE; FEW];
+        for (slot, call) in first.iter_mut().zip(open) {
+            *slot = *call;
+        }
+        let rest = if open.len() > FEW { open } else { &[] };
+        Pushes {
+            first,
+            start: Span::add(&mut self.pushes, rest).start,
+            len: open.len() as u8,
         }
     }
 
@@ -149,72 +237,16 @@ impl Stretches {
 }
 
 impl Graph<'_> {
-    /// What `node` and outcomes lead to. `word` holds the outcomes below a stop bit, the oldest
-    /// next to it. `compressed`: a return may be among them.
-    #[inline]
-    pub(crate) fn stretch(
-        &mut self,
-        node: NodeId,
-        word: u64,
-        returns: &ReturnStack,
-        compressed: bool,
-        edges: &mut Edges,
-    ) -> Stretch {
-        let key = u64::from(node.0) << 32 | word;
-        let slot = self.stretches.slot(key);
-        let known = self.stretches.slots.get(slot);
-        let known = known.filter(|stretch| stretch.key == key);
-        match known.filter(|stretch| stretch.fits(returns)) {
-            Some(&stretch) => stretch,
-            None => self.join(key, returns, compressed, edges),
-        }
-    }
-
-    /// The same, up to the target `to` of an indirect jump or call behind the outcomes. If that is
-    /// not what the code has, the stretch is not `targeted`.
-    #[inline]
-    pub(crate) fn targeted(
-        &mut self,
-        node: NodeId,
-        word: u64,
-        to: Ip,
-        returns: &ReturnStack,
-        compressed: bool,
-        edges: &mut Edges,
-    ) -> Stretch {
-        let stretch = self.stretch(node, word | TARGETED, returns, compressed, edges);
-        if !stretch.targeted || (stretch.target == to && stretch.end != NodeId::NONE) {
-            return stretch;
-        }
-        self.retarget(stretch, to, edges)
-    }
-
-    fn retarget(&mut self, mut stretch: Stretch, to: Ip, edges: &mut Edges) -> Stretch {
-        let (end, edge) = self.target(stretch.from, to, edges);
-        (stretch.target, stretch.end, stretch.edge) = (to, end, edge.is_some());
-        if let Some(edge) = edge {
-            let place = stretch.steps.start + stretch.steps.len;
-            self.stretches.steps[place as usize] = Step {
-                edge,
-                instructions: stretch.instructions,
-            };
-        }
-        let slot = self.stretches.slot(stretch.key);
-        self.stretches.slots[slot] = stretch;
-        stretch
-    }
-
-    /// Puts a stretch together.
+    /// Puts a stretch together. `compressed`: a return may be among its outcomes.
     #[cold]
-    fn join(
+    pub(crate) fn join(
         &mut self,
-        key: u64,
+        key: Key,
         returns: &ReturnStack,
         compressed: bool,
         edges: &mut Edges,
     ) -> Stretch {
-        let slot = self.stretches.slot(key);
-        let known = self.stretches.slots.get(slot);
+        let known = self.stretches.slots.get(self.stretches.slot(key));
         // A return that goes here and there is left to the caller.
         let guards = match known.is_some_and(|known| known.key == key) {
             true => 0,
@@ -223,11 +255,11 @@ impl Graph<'_> {
         if self.stretches.steps.len().max(self.stretches.pushes.len()) > STEPS_MAX {
             self.stretches.forget();
         }
-        let outcomes = (key & !TARGETED) as u32;
+        let outcomes = key.word & !TARGETED;
         let mut left = 31 - outcomes.leading_zeros();
         let mut stretch = Stretch {
             key,
-            end: NodeId((key >> 32) as u32),
+            end: key.node,
             ..Stretch::EMPTY
         };
         // Their memory is used again.
@@ -235,37 +267,54 @@ impl Graph<'_> {
         let mut open = std::mem::take(&mut self.stretches.open);
         steps.clear();
         open.clear();
-        while left > 0 {
+        while left > 0 || key.is_targeted() {
             let id = stretch.end;
             let node = self.read(id, edges);
-            let taken = outcomes >> (left - 1) & 1 == 1;
-            let (base, calls) = (stretch.instructions, open.len());
+            let taken = left > 0 && outcomes >> (left - 1) & 1 == 1;
+            let calls = open.len();
             if calls + node.pushes.len as usize > OPEN_CALLS {
                 break;
             }
             open.extend_from_slice(node.pushes.of(&self.pushes));
             let highest = open.len();
             let (to, edge) = match node.end {
+                End::Conditional if left == 0 => {
+                    open.truncate(calls);
+                    break;
+                }
                 End::Conditional if taken => (node.target, node.edge),
                 End::Conditional => (node.behind, None),
                 End::Return if compressed && taken => {
-                    let pops = usize::from(stretch.pops);
+                    let pops = usize::from(stretch.guarded);
                     let to = open.pop().or_else(|| {
                         let to = returns.peek(pops).filter(|_| pops < guards)?;
                         stretch.guards[pops] = to;
+                        stretch.guarded += 1;
                         stretch.pops += 1;
                         Some(to)
                     });
                     let Some(to) = to else { break };
                     self.target(id, self.start(to), edges)
                 }
+                End::Return | End::JumpIndirect | End::CallIndirect | End::Far if left == 0 => {
+                    match node.end {
+                        End::CallIndirect => open.push(node.behind),
+                        // The CPU's stack moves although the return was not compressed.
+                        End::Return if open.pop().is_none() => stretch.pops += 1,
+                        _ => {}
+                    }
+                    stretch.whole = true;
+                    self.target(id, key.target, edges)
+                }
                 _ => {
                     open.truncate(calls);
                     break;
                 }
             };
-            let peak = highest.saturating_sub(usize::from(stretch.pops)) as u8;
+            let peak = highest.max(open.len());
+            let peak = peak.saturating_sub(usize::from(stretch.pops)) as u8;
             stretch.peak = stretch.peak.max(peak);
+            let base = stretch.instructions;
             let later = |step: &Step| Step {
                 instructions: base + step.instructions,
                 ..*step
@@ -277,39 +326,15 @@ impl Graph<'_> {
                 instructions: stretch.instructions,
             }));
             stretch.end = to;
+            if stretch.whole {
+                break;
+            }
             stretch.used += 1;
             left -= 1;
         }
-        if left == 0 && key & TARGETED != 0 {
-            let node = self.read(stretch.end, edges);
-            let fits = open.len() + node.pushes.len as usize <= OPEN_CALLS;
-            if fits && matches!(node.end, End::JumpIndirect | End::CallIndirect | End::Far) {
-                let base = stretch.instructions;
-                let later = |step: &Step| Step {
-                    instructions: base + step.instructions,
-                    ..*step
-                };
-                steps.extend(node.steps.of(&self.steps).iter().map(later));
-                stretch.instructions += node.instructions;
-                open.extend_from_slice(node.pushes.of(&self.pushes));
-                if node.end == End::CallIndirect {
-                    open.push(node.behind);
-                }
-                let peak = open.len().saturating_sub(usize::from(stretch.pops)) as u8;
-                stretch.peak = stretch.peak.max(peak);
-                (stretch.from, stretch.end) = (stretch.end, NodeId::NONE);
-                stretch.targeted = true;
-            }
-        }
+        stretch.whole |= left == 0 && !key.is_targeted();
         stretch.steps = Span::add(&mut self.stretches.steps, &steps);
-        if stretch.targeted {
-            // Room for the step to the target.
-            self.stretches.steps.push(Step {
-                edge: EdgeId::FIRST,
-                instructions: 0,
-            });
-        }
-        stretch.pushes = Span::add(&mut self.stretches.pushes, &open);
+        stretch.pushes = self.stretches.keep(&open);
         (self.stretches.joined, self.stretches.open) = (steps, open);
         self.stretches.put(stretch);
         stretch
