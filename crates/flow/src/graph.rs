@@ -65,7 +65,18 @@ pub(crate) struct Span {
 impl Span {
     #[inline]
     pub(crate) fn of<T>(self, pool: &[T]) -> &[T] {
-        &pool[self.start as usize..][..self.len as usize]
+        &self.from(pool)[..self.len()]
+    }
+
+    /// The pool from its start on.
+    #[inline]
+    pub(crate) fn from<T>(self, pool: &[T]) -> &[T] {
+        &pool[self.start as usize..]
+    }
+
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.len as usize
     }
 
     /// Appends to a pool.

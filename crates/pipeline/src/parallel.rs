@@ -239,11 +239,10 @@ impl Story {
         for event in self.events {
             match event {
                 Event::Instructions(count) => sink.instructions(front(&mut ips, count)),
-                Event::Edges(count, before) => sink.edges(Passed {
-                    steps: front(&mut steps, count),
-                    before,
-                    table,
-                }),
+                Event::Edges(count, before) => {
+                    sink.edges(Passed::new(steps, count, before, table));
+                    front(&mut steps, count);
+                }
                 Event::Edge(edge, instructions) => sink.edge(&edge, instructions),
                 Event::Begin(ip, instructions) => sink.begin(ip, instructions),
                 Event::On(ip, instructions) => sink.on(ip, instructions),
@@ -298,15 +297,12 @@ impl<const DETAIL: usize> Sink for Written<DETAIL> {
     }
 
     fn edges(&mut self, passed: Passed<'_>) {
-        let Passed {
-            steps,
-            before,
-            table,
-        } = passed;
+        let table = passed.table;
         self.story.new_edges.extend_from_slice(&table[self.edges..]);
         self.edges = table.len();
-        self.story.steps.extend_from_slice(steps);
-        self.story.events.push(Event::Edges(steps.len(), before));
+        passed.append_to(&mut self.story.steps);
+        let event = Event::Edges(passed.steps.len(), passed.before);
+        self.story.events.push(event);
     }
 
     fn begin(&mut self, ip: Ip, instructions: u64) {

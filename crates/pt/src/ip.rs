@@ -137,6 +137,10 @@ const fn sign_extend48(value: u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastIp(Ip);
 
+/// By [`IpBytes`]: how many high bits of the last address are kept, and how many are copies of the
+/// one below them.
+const KEPT_EXTENDED: [(u8, u8); 7] = [(0, 0), (48, 0), (32, 0), (0, 16), (16, 0), (0, 0), (0, 0)];
+
 impl LastIp {
     /// The state after PSB.
     #[must_use]
@@ -158,17 +162,13 @@ impl LastIp {
     /// Takes in a payload and returns the whole address, or `None` if it is suppressed.
     #[inline]
     pub const fn update(&mut self, payload: IpPayload) -> Option<Ip> {
-        // Without branches: which kind comes next is hard to predict.
-        let (kept, unsigned) = match payload.bytes {
-            IpBytes::Suppressed => return None,
-            IpBytes::Update16 => (48, 0),
-            IpBytes::Update32 => (32, 0),
-            IpBytes::SignExtend48 => (0, 16),
-            IpBytes::Update48 => (16, 0),
-            IpBytes::Full => (0, 0),
-        };
+        if matches!(payload.bytes, IpBytes::Suppressed) {
+            return None;
+        }
+        // A table instead of branches: which kind comes next is hard to predict.
+        let (kept, extended) = KEPT_EXTENDED[payload.bytes as usize];
         let new = u64::MAX >> kept;
-        let value = ((payload.value << unsigned) as i64 >> unsigned) as u64;
+        let value = ((payload.value << extended) as i64 >> extended) as u64;
         self.0 = Ip(self.0.0 & !new | value & new);
         Some(self.0)
     }

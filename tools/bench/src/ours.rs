@@ -123,7 +123,7 @@ impl Sink for Calls {
         if self.steps.len() > KEPT {
             self.steps.clear();
         }
-        self.steps.extend_from_slice(passed.steps);
+        passed.append_to(&mut self.steps);
     }
 
     fn begin(&mut self, _ip: Ip, _instructions: u64) {}

@@ -6,9 +6,10 @@
 use ptrail_pt::Ip;
 
 use super::{Engine, Position, Walk};
-use crate::graph::{End, Key, Node, NodeId, OUTCOMES, Stretch};
+use crate::graph::{End, Key, Node, NodeId, OUTCOMES, Stretch, Stretches};
+use crate::return_stack::ReturnStack;
 use crate::sink::EdgeId;
-use crate::{Detail, OffCause, Passed, Sink, Step};
+use crate::{Decoder, Detail, OffCause, Passed, Sink, Step};
 
 /// What came of a closer look at a node.
 enum Next {
@@ -30,10 +31,16 @@ impl<S: Sink> Engine<'_, '_, S> {
         let mut node = self.node()?;
         while self.outcomes.len() > keep {
             if S::DETAIL < Detail::Instructions {
-                let stretch = self.stretch(Key::new(node, self.outcomes.front()));
+                let key = Key::new(node, self.outcomes.front());
+                if let Some(end) = self.whole_stretch(key) {
+                    self.outcomes.used(self.outcomes.len().min(OUTCOMES));
+                    node = end;
+                    continue;
+                }
+                let stretch = self.part_of_stretch(key);
                 if stretch.used > 0 {
+                    self.outcomes.used(stretch.used);
                     node = stretch.end;
-                    self.execute_stretch(&stretch);
                     continue;
                 }
             }
@@ -58,16 +65,60 @@ impl<S: Sink> Engine<'_, '_, S> {
         if self.outcomes.len() > OUTCOMES {
             return false;
         }
-        let stretch = self.stretch(Key::targeted(node, self.outcomes.front(), to));
-        if !stretch.whole {
+        let key = Key::targeted(node, self.outcomes.front(), to);
+        let Some(end) = self.whole_stretch(key).or_else(|| self.joined_whole(key)) else {
             return false;
-        }
-        self.execute_stretch(&stretch);
-        self.position = Position::Node(stretch.end);
+        };
+        self.outcomes.clear();
+        self.position = Position::Node(end);
         true
     }
 
+    /// Executes the stretch of a key, if it is known and whole, and returns where it leads.
+    // What comes next waits for the end alone, not for how many outcomes were used.
     #[inline(always)]
+    fn whole_stretch(&mut self, key: Key) -> Option<NodeId> {
+        let stretches = &self.graph.stretches;
+        let stretch = stretches.find(key, &self.returns)?;
+        if !stretch.whole {
+            return None;
+        }
+        execute(
+            stretch,
+            stretches,
+            self.decoder,
+            &mut self.returns,
+            &mut self.instructions,
+        );
+        Some(stretch.end)
+    }
+
+    /// The same, for one that is not known yet.
+    #[cold]
+    fn joined_whole(&mut self, key: Key) -> Option<NodeId> {
+        let stretch = self.stretch(key);
+        stretch.whole.then(|| {
+            self.execute_stretch(&stretch);
+            stretch.end
+        })
+    }
+
+    /// Executes a stretch as far as it goes, and returns it.
+    #[inline(never)]
+    fn part_of_stretch(&mut self, key: Key) -> Stretch {
+        let mut stretch = self.stretch(key);
+        if stretch.used == 0
+            && stretch.returns
+            && let Some(to) = self.returns.peek(0)
+        {
+            stretch = self.stretch(key.returning(to));
+        }
+        if stretch.used > 0 {
+            self.execute_stretch(&stretch);
+        }
+        stretch
+    }
+
     fn stretch(&mut self, key: Key) -> Stretch {
         match self.graph.stretches.find(key, &self.returns) {
             Some(stretch) => *stretch,
@@ -79,21 +130,15 @@ impl<S: Sink> Engine<'_, '_, S> {
         }
     }
 
-    /// Executes a stretch.
-    #[inline(always)]
     fn execute_stretch(&mut self, stretch: &Stretch) {
         let stretches = &self.graph.stretches;
-        let steps = stretches.steps(stretch);
-        if !steps.is_empty() {
-            self.decoder.sink.edges(Passed {
-                steps,
-                before: self.instructions,
-                table: self.decoder.edges.table(),
-            });
-        }
-        stretches.replay(stretch, &mut self.returns);
-        self.instructions += u64::from(stretch.instructions);
-        self.outcomes.used(stretch.used);
+        execute(
+            stretch,
+            stretches,
+            self.decoder,
+            &mut self.returns,
+            &mut self.instructions,
+        );
     }
 
     /// Uses the next outcome for the branch that ends a node.
@@ -178,19 +223,16 @@ impl<S: Sink> Engine<'_, '_, S> {
                 let upto = step.instructions as usize;
                 self.decoder.sink.instructions(&ips[done..upto]);
                 done = upto;
-                self.decoder.sink.edges(Passed {
-                    steps: std::slice::from_ref(step),
-                    before: self.instructions,
-                    table: self.decoder.edges.table(),
-                });
+                let table = self.decoder.edges.table();
+                let step = std::slice::from_ref(step);
+                let passed = Passed::new(step, 1, self.instructions, table);
+                self.decoder.sink.edges(passed);
             }
             self.decoder.sink.instructions(&ips[done..]);
         } else if !steps.is_empty() {
-            self.decoder.sink.edges(Passed {
-                steps,
-                before: self.instructions,
-                table: self.decoder.edges.table(),
-            });
+            let table = self.decoder.edges.table();
+            let passed = Passed::new(steps, steps.len(), self.instructions, table);
+            self.decoder.sink.edges(passed);
         }
         for &behind in node.pushes.of(&graph.pushes) {
             self.returns.push(behind);
@@ -202,15 +244,31 @@ impl<S: Sink> Engine<'_, '_, S> {
     #[inline]
     fn pass(&mut self, edge: Option<EdgeId>) {
         if let Some(edge) = edge {
-            let step = Step {
+            let step = [Step {
                 edge,
                 instructions: 0,
-            };
-            self.decoder.sink.edges(Passed {
-                steps: &[step],
-                before: self.instructions,
-                table: self.decoder.edges.table(),
-            });
+            }];
+            let table = self.decoder.edges.table();
+            let passed = Passed::new(&step, 1, self.instructions, table);
+            self.decoder.sink.edges(passed);
         }
     }
+}
+
+/// Executes a stretch.
+#[inline(always)]
+fn execute<S: Sink>(
+    stretch: &Stretch,
+    stretches: &Stretches,
+    decoder: &mut Decoder<'_, S>,
+    returns: &mut ReturnStack,
+    instructions: &mut u64,
+) {
+    if stretch.steps.len() > 0 {
+        let (steps, count) = (stretches.steps(stretch), stretch.steps.len());
+        let passed = Passed::new(steps, count, *instructions, decoder.edges.table());
+        decoder.sink.edges(passed);
+    }
+    stretches.replay(stretch, returns);
+    *instructions += u64::from(stretch.instructions);
 }

@@ -12,15 +12,20 @@ pub(crate) const OUTCOMES: u8 = 16;
 /// In a word: behind the outcomes comes the target of an indirect branch or of a return.
 const TARGETED: u32 = 1 << 31;
 
+/// In a word: the first return among the outcomes goes to a call from before the stretch, which the
+/// key names.
+const RETURNING: u32 = 1 << 30;
+
 /// Most calls from before a stretch that it may return to without a word from the trace.
 const GUARDS: usize = 2;
 
 /// Most calls that a stretch may have open, with those of one node to come.
 const OPEN_CALLS: usize = 32;
 
-/// Slots of the table at first, and at last.
-const SLOTS_MIN: usize = 1 << 12;
-const SLOTS_MAX: usize = 1 << 18;
+/// Pairs of slots of the table at first, and at last: twice what a core's second cache holds gains
+/// nothing, and costs when it is first filled.
+const PAIRS_MIN: usize = 1 << 11;
+const PAIRS_MAX: usize = 1 << 14;
 
 /// Most steps kept for stretches; beyond, all are put together anew.
 const STEPS_MAX: usize = 1 << 22;
@@ -28,27 +33,22 @@ const STEPS_MAX: usize = 1 << 22;
 /// What a stretch comes of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    node: NodeId,
-    /// The outcomes below a stop bit, the oldest next to it; and perhaps [`TARGETED`].
-    word: u32,
-    target: Ip,
+    /// The node in the upper half; in the lower the outcomes below a stop bit, the oldest next to
+    /// it; and perhaps [`TARGETED`] or [`RETURNING`].
+    path: u64,
+    target: u64,
 }
 
 impl Key {
     /// Of no stretch.
-    const NONE: Self = Self {
-        node: NodeId::NONE,
-        word: 0,
-        target: Ip(0),
-    };
+    const NONE: Self = Self { path: 0, target: 0 };
 
     /// Of a node and outcomes, below a stop bit.
     #[inline]
     pub(crate) fn new(node: NodeId, word: u32) -> Self {
         Self {
-            node,
-            word,
-            target: Ip(0),
+            path: u64::from(node.0) << 32 | u64::from(word),
+            target: 0,
         }
     }
 
@@ -56,23 +56,43 @@ impl Key {
     #[inline]
     pub(crate) fn targeted(node: NodeId, word: u32, target: Ip) -> Self {
         Self {
-            node,
-            word: word | TARGETED,
-            target,
+            target: target.0,
+            ..Self::new(node, word | TARGETED)
         }
     }
 
-    fn is_targeted(self) -> bool {
-        self.word & TARGETED != 0
+    /// The same node and outcomes; the first return among them goes to `to`.
+    pub(crate) fn returning(self, to: NodeId) -> Self {
+        Self {
+            path: self.path | u64::from(RETURNING),
+            target: to.0.into(),
+        }
     }
 
+    fn node(self) -> NodeId {
+        NodeId((self.path >> 32) as u32)
+    }
+
+    fn outcomes(self) -> u32 {
+        self.path as u32 & !(TARGETED | RETURNING)
+    }
+
+    fn is_targeted(self) -> bool {
+        self.path as u32 & TARGETED != 0
+    }
+
+    fn is_returning(self) -> bool {
+        self.path as u32 & RETURNING != 0
+    }
+
+    /// Node, outcomes and target are multiplied apart: the node is known last, and everything waits
+    /// for it.
     #[inline]
     fn hash(self) -> usize {
-        let path = u64::from(self.node.0) << 32 | u64::from(self.word);
-        let hash = path
-            .wrapping_add(self.target.0.wrapping_mul(0xd6e8_feb8_6659_fd93))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> 32) as usize
+        let node = (self.path >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = (self.path & 0xffff_ffff).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let target = self.target.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (word.wrapping_add(target).wrapping_add(node) >> 32) as usize
     }
 }
 
@@ -87,7 +107,7 @@ pub(crate) struct Stretch {
     /// Where it leads.
     pub(crate) end: NodeId,
     pub(crate) instructions: u32,
-    steps: Span,
+    pub(crate) steps: Span,
     pushes: Pushes,
     /// How many outcomes it uses, the oldest first.
     pub(crate) used: u8,
@@ -99,6 +119,8 @@ pub(crate) struct Stretch {
     /// It goes all the way that its key says. Otherwise, a node on it needs a closer look: the one
     /// at its end.
     pub(crate) whole: bool,
+    /// It is not whole because of a return that goes here and there.
+    pub(crate) returns: bool,
 }
 
 /// The calls that a stretch leaves open.
@@ -128,21 +150,25 @@ impl Stretch {
         pops: 0,
         peak: 0,
         whole: false,
+        returns: false,
     };
 
     /// Whether it holds with these calls open.
+    // Without branches: they would be hard to predict.
     #[inline]
     fn fits(&self, returns: &ReturnStack) -> bool {
-        self.guarded == 0
-            || (returns.len() >= usize::from(self.guarded)
-                && returns.innermost(0) == self.guards[0]
-                && (self.guarded == 1 || returns.innermost(1) == self.guards[1]))
+        let [first, second] = self.guards;
+        (self.guarded == 0)
+            | (returns.len() >= usize::from(self.guarded))
+                & (returns.innermost(0) == first)
+                & ((self.guarded == 1) | (returns.innermost(1) == second))
     }
 }
 
 /// All stretches of a graph: a table where a new one takes the place of an old one.
 pub(crate) struct Stretches {
-    slots: Vec<Stretch>,
+    /// In pairs: two stretches of one key differ in the calls they return to.
+    slots: Vec<[Stretch; 2]>,
     /// How many were replaced since the table has its size.
     replaced: usize,
     steps: Vec<Step>,
@@ -167,14 +193,18 @@ impl Stretches {
     /// The stretch of a key, if it is known and holds with these calls open.
     #[inline]
     pub(crate) fn find(&self, key: Key, returns: &ReturnStack) -> Option<&Stretch> {
-        let known = self.slots.get(self.slot(key))?;
-        (known.key == key && known.fits(returns)).then_some(known)
+        let pair = self.slots.get(self.pair(key))?;
+        let holds = |known: &Stretch| (known.key == key) & known.fits(returns);
+        if holds(&pair[0]) {
+            return Some(&pair[0]);
+        }
+        holds(&pair[1]).then_some(&pair[1])
     }
 
-    /// The edges to report.
+    /// The steps from those of a stretch on.
     #[inline]
     pub(crate) fn steps(&self, stretch: &Stretch) -> &[Step] {
-        stretch.steps.of(&self.steps)
+        stretch.steps.from(&self.steps)
     }
 
     /// Does to the open calls what a stretch does.
@@ -190,29 +220,42 @@ impl Stretches {
     }
 
     #[inline]
-    fn slot(&self, key: Key) -> usize {
+    fn pair(&self, key: Key) -> usize {
         key.hash() & self.slots.len().wrapping_sub(1)
+    }
+
+    /// How many stretches of a key are known.
+    fn count(&self, key: Key) -> usize {
+        let pair = self.slots.get(self.pair(key)).into_iter().flatten();
+        pair.filter(|known| known.key == key).count()
     }
 
     fn put(&mut self, stretch: Stretch) {
         if self.slots.is_empty() {
-            self.slots = vec![Stretch::EMPTY; SLOTS_MIN];
-        } else if self.replaced > self.slots.len() / 8 && self.slots.len() < SLOTS_MAX {
+            self.slots = vec![[Stretch::EMPTY; 2]; PAIRS_MIN];
+        } else if self.replaced > self.slots.len() / 4 && self.slots.len() < PAIRS_MAX {
             self.grow();
         }
-        let slot = self.slot(stretch.key);
-        let old = std::mem::replace(&mut self.slots[slot], stretch);
-        self.replaced += usize::from(old.key != Key::NONE && old.key != stretch.key);
+        let pair = self.pair(stretch.key);
+        let [first, second] = &mut self.slots[pair];
+        let old = std::mem::replace(first, stretch);
+        if old.key != Key::NONE {
+            let old = std::mem::replace(second, old);
+            self.replaced += usize::from(old.key != Key::NONE);
+        }
     }
 
     fn grow(&mut self) {
-        let slots = vec![Stretch::EMPTY; 2 * self.slots.len()];
+        let slots = vec![[Stretch::EMPTY; 2]; 2 * self.slots.len()];
         let old = std::mem::replace(&mut self.slots, slots);
         self.replaced = 0;
-        let known = |stretch: &Stretch| stretch.key != Key::NONE;
-        for stretch in old.into_iter().filter(known) {
-            let slot = self.slot(stretch.key);
-            self.slots[slot] = stretch;
+        // The second of a pair is the older one.
+        for [first, second] in old {
+            for stretch in [second, first] {
+                if stretch.key != Key::NONE {
+                    self.put(stretch);
+                }
+            }
         }
     }
 
@@ -230,7 +273,7 @@ impl Stretches {
     }
 
     fn forget(&mut self) {
-        self.slots.fill(Stretch::EMPTY);
+        self.slots.fill([Stretch::EMPTY; 2]);
         self.steps.clear();
         self.pushes.clear();
     }
@@ -246,20 +289,19 @@ impl Graph<'_> {
         compressed: bool,
         edges: &mut Edges,
     ) -> Stretch {
-        let known = self.stretches.slots.get(self.stretches.slot(key));
-        // A return that goes here and there is left to the caller.
-        let guards = match known.is_some_and(|known| known.key == key) {
-            true => 0,
-            false => GUARDS,
+        // A return that goes here and there is left to the caller, who may name where it goes.
+        let guards = match self.stretches.count(key) {
+            0 | 1 => GUARDS,
+            _ => usize::from(key.is_returning()),
         };
         if self.stretches.steps.len().max(self.stretches.pushes.len()) > STEPS_MAX {
             self.stretches.forget();
         }
-        let outcomes = key.word & !TARGETED;
+        let outcomes = key.outcomes();
         let mut left = 31 - outcomes.leading_zeros();
         let mut stretch = Stretch {
             key,
-            end: key.node,
+            end: key.node(),
             ..Stretch::EMPTY
         };
         // Their memory is used again.
@@ -293,7 +335,10 @@ impl Graph<'_> {
                         stretch.pops += 1;
                         Some(to)
                     });
-                    let Some(to) = to else { break };
+                    let Some(to) = to else {
+                        stretch.returns = true;
+                        break;
+                    };
                     self.target(id, self.start(to), edges)
                 }
                 End::Return | End::JumpIndirect | End::CallIndirect | End::Far if left == 0 => {
@@ -304,7 +349,7 @@ impl Graph<'_> {
                         _ => {}
                     }
                     stretch.whole = true;
-                    self.target(id, key.target, edges)
+                    self.target(id, Ip(key.target), edges)
                 }
                 _ => {
                     open.truncate(calls);
