@@ -95,6 +95,16 @@ pub(crate) struct RecordingArgs {
     #[arg(long, value_enum, default_value_t = Timing::Cyc)]
     pub(crate) timing: Timing,
 
+    /// A point from which decoding can start every 2^(N + 11) bytes of trace (N from 0 to 15):
+    /// more of them cost trace, fewer make a loss reach further
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub(crate) psb_period: u8,
+
+    /// Write the target of every return, also where it follows from its call
+    #[arg(long)]
+    pub(crate) no_return_compression: bool,
+
     /// Keep the capture, a perf.data that `perf script` reads too, as FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) keep_capture: Option<PathBuf>,

@@ -61,7 +61,8 @@ fn record_and_write<'a>(
         subject: Subject::Process(0),
         settings: Settings {
             timing: args.timing.into(),
-            ..Settings::default()
+            return_compression: !args.no_return_compression,
+            psb_freq: args.psb_period,
         },
         capture: place.path.clone(),
         truth: args.truth.clone(),

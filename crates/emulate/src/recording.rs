@@ -9,7 +9,7 @@ use ptrail_perfdata::{CodeBlob, Extra, Machine, Record, Sideband, SourceNote, Ta
 use ptrail_pt::Ip;
 
 use crate::clock::{self, VirtualClock};
-use crate::front::{Front, PSB_PERIOD};
+use crate::front::Front;
 use crate::inject::{Fault, Injector};
 use crate::maps::{self, BuildIds, ExecMapping};
 use crate::process::{PAGE, Process};
@@ -23,6 +23,8 @@ const CODE_LIMIT: u64 = 64 << 20;
 /// Packets are written to the file in pieces of about this size, in bytes.
 const PIECE: usize = 1 << 18;
 
+/// The dice for faults are thrown once for so many bytes of trace.
+const DICE_PERIOD: usize = 4096;
 /// An injected loss ends after at most so many instructions.
 const LOST_INSTRUCTIONS: u64 = 5_000;
 /// An injected context switch takes at most so many microseconds.
@@ -175,13 +177,12 @@ impl Recording {
 
     /// A thread has ended.
     pub(crate) fn thread_ended(&mut self, thread: ThreadId) -> Result<(), Error> {
-        let ended = &mut self.threads[thread.0];
-        if std::mem::replace(&mut ended.ended, true) {
+        if std::mem::replace(&mut self.threads[thread.0].ended, true) {
             return Ok(());
         }
-        let now = self.clock.tsc();
-        ended.front.recovers(None, now, true);
-        ended.front.finish(now);
+        self.recover(thread, None)?;
+        let ended = &mut self.threads[thread.0];
+        ended.front.finish(self.clock.tsc());
         let (pid, tid) = (ended.pid, ended.tid);
         if let Some(truth) = ended.truth.take() {
             truth.finish()?;
@@ -304,7 +305,7 @@ impl Recording {
 
     // ---- faults on purpose ----
 
-    /// Between two instructions: throws the dice once for each PSB period of trace.
+    /// Between two instructions: throws the dice once for each [`DICE_PERIOD`].
     fn inject(&mut self, id: ThreadId, next: Ip) -> Result<(), Error> {
         let thread = &mut self.threads[id.0];
         let Some(injector) = &mut self.injector else {
@@ -320,7 +321,7 @@ impl Recording {
         if thread.front.total() < thread.faults.next {
             return Ok(());
         }
-        thread.faults.next = thread.front.total() + PSB_PERIOD;
+        thread.faults.next = thread.front.total() + DICE_PERIOD;
         thread.faults.corrupt |= injector.happens(Fault::Corrupt);
         let overflow = injector.happens(Fault::Overflow);
         if overflow || injector.happens(Fault::Truncate) {

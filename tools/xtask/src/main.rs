@@ -3,6 +3,7 @@
 //! ```text
 //! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 //! cargo xtask testdata   compiles testdata/programs and checks what each program prints
+//! cargo xtask matrix     every test program with every setting of the trace unit, and with faults
 //! cargo xtask bench decode [TRACE…]
 //!                        this decoder and others on the same traces
 //! ```
@@ -20,6 +21,8 @@ use xtask::{Corpus, Outcome, workspace_root};
 const HELP: &str = "\
 cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 cargo xtask testdata   compiles testdata/programs and checks what each program prints
+cargo xtask matrix     records every test program with every setting of the trace unit, and with
+                       faults, and compares what is decoded with what executed (half an hour)
 cargo xtask bench decode [TRACE…]
                        this decoder and others, in turn on the same traces: perf.data files, or
                        folders with trace.pt, pages.addr and pages.dump; without TRACE, on captures
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["ci"] => ci(),
         ["testdata"] => testdata(),
+        ["matrix"] => matrix(),
         ["bench", "decode", ref traces @ ..] => bench_decode(traces),
         ["help" | "-h" | "--help"] => {
             eprintln!("{HELP}");
@@ -59,6 +63,22 @@ fn ci() -> Result<()> {
     cargo("test", &["--workspace", "--exclude", "ptrail-bench"])?;
     // Without the advisories: they need the network, and a new one is no fault of the change at hand.
     cargo_if_installed("deny", &["check", "bans", "licenses", "sources"])
+}
+
+fn matrix() -> Result<()> {
+    cargo_with(
+        "test",
+        &[
+            "-p",
+            "ptrail",
+            "--test",
+            "it",
+            "matrix",
+            "--",
+            "--nocapture",
+        ],
+        &[("PTRAIL_WHOLE_MATRIX", "1")],
+    )
 }
 
 fn bench_decode(traces: &[&str]) -> Result<()> {
@@ -156,6 +176,10 @@ fn cargo_if_installed(command: &str, arguments: &[&str]) -> Result<()> {
 }
 
 fn cargo(command: &str, arguments: &[&str]) -> Result<()> {
+    cargo_with(command, arguments, &[])
+}
+
+fn cargo_with(command: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     eprintln!("xtask: cargo {command} {}", arguments.join(" "));
     let start = Instant::now();
     let status = Command::new(cargo_program())
@@ -163,6 +187,7 @@ fn cargo(command: &str, arguments: &[&str]) -> Result<()> {
         .args(arguments)
         .current_dir(workspace_root())
         .env("PATH", path_with_tools()?)
+        .envs(variables.iter().copied())
         .status()
         .with_context(|| format!("can't start cargo {command}"))?;
     if !status.success() {

@@ -13,6 +13,7 @@ mod faults;
 mod foreign;
 mod info;
 mod jit;
+mod matrix;
 mod options;
 mod packets;
 mod parallel;
