@@ -384,6 +384,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
                 self.returns.pop();
                 EdgeKind::Return
             }
+            Class::Far(FarKind::Return) => EdgeKind::FarReturn,
             Class::Far(_) => EdgeKind::Far,
             Class::Conditional | Class::Plain | Class::MovCr3 | Class::Jump | Class::Call => {
                 return Err(Stray::desync(format!(

@@ -50,6 +50,8 @@ pub(crate) enum End {
     CallIndirect,
     /// Far transfer.
     Far,
+    /// Far return.
+    FarReturn,
     /// With trouble: no code, a loop without a way out, very long code. It must be walked
     /// instruction by instruction.
     Open,
@@ -251,6 +253,7 @@ impl<'a> Graph<'a> {
                     End::Return => EdgeKind::Return,
                     End::CallIndirect => EdgeKind::Call,
                     End::Far => EdgeKind::Far,
+                    End::FarReturn => EdgeKind::FarReturn,
                     _ => EdgeKind::Jump,
                 };
                 let edge = Edge {

@@ -17,8 +17,10 @@ pub enum EdgeKind {
     Call,
     /// Near return.
     Return,
-    /// Far transfer whose target is traced too (a system call with kernel tracing, IRET).
+    /// Far transfer whose target is traced too (a system call with kernel tracing).
     Far,
+    /// Far return whose target is traced too (IRET, SYSRET).
+    FarReturn,
     /// Interrupt, exception or other asynchronous event: `from` did not execute.
     Async,
     /// Transaction aborted: `from` did not execute.

@@ -73,6 +73,16 @@ impl Frame {
         self.return_to = return_to;
         self
     }
+
+    /// Whether it runs in the kernel.
+    pub(crate) fn is_kernel(&self) -> bool {
+        is_kernel(self.place.range.0)
+    }
+}
+
+/// Whether this is the kernel's half of the address space.
+pub(crate) fn is_kernel(ip: Ip) -> bool {
+    ip.0 >> 63 == 1
 }
 
 /// The open frames of one thread, outermost first.
@@ -136,6 +146,9 @@ impl<'s> Frames<'s> {
             Some(parent) => parent.depth + i32::from(parent.kind != Kind::Hidden),
             None => self.base_depth,
         };
+        if frame.is_kernel() {
+            frame.flags |= SpanFlags::KERNEL;
+        }
         if frame.kind != Kind::Hidden {
             self.sink.open(&Opened {
                 track: self.track,
@@ -164,6 +177,9 @@ impl<'s> Frames<'s> {
             self.base,
             SpanFlags::INFERRED | SpanFlags::LATE,
         );
+        if frame.is_kernel() {
+            frame.flags |= SpanFlags::KERNEL;
+        }
         frame.depth = self.base_depth;
         frame.called = now.instructions - self.base.instructions;
         self.frames.push(frame);

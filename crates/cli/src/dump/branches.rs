@@ -50,6 +50,7 @@ impl<W: Write> Sink for BranchLines<'_, W> {
             EdgeKind::Call => "call",
             EdgeKind::Return => "return",
             EdgeKind::Far => "far",
+            EdgeKind::FarReturn => "far-return",
             EdgeKind::Async => "async",
             EdgeKind::TsxAbort => "tsx-abort",
         };

@@ -140,6 +140,7 @@ impl<const DETAIL: usize> Sink for Seen<DETAIL> {
             EdgeKind::Call => "call",
             EdgeKind::Return => "ret",
             EdgeKind::Far => "far",
+            EdgeKind::FarReturn => "far-return",
             EdgeKind::Async => "async",
             EdgeKind::TsxAbort => "abort",
         };

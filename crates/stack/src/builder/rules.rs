@@ -5,7 +5,7 @@ use ptrail_pt::{Ip, Loss, Picos};
 use ptrail_trace::{FunctionId, Point, PointKind, SinkError, SpanFlags};
 
 use super::{Builder, Event};
-use crate::frames::{Frame, Frames, Kind, Moment};
+use crate::frames::{Frame, Frames, Kind, Moment, is_kernel};
 use crate::names::{Place, Pseudo};
 
 impl Builder<'_, '_> {
@@ -29,14 +29,7 @@ impl Builder<'_, '_> {
                     EdgeKind::Jump | EdgeKind::Conditional => {
                         self.jump(&edge, now, SpanFlags::empty())
                     }
-                    EdgeKind::Far
-                        if self
-                            .frames
-                            .innermost(|f| f.return_to == Some(edge.to))
-                            .is_some() =>
-                    {
-                        self.ret(&edge, now)
-                    }
+                    EdgeKind::FarReturn => self.far_return(&edge, now),
                     EdgeKind::Far if self.stays(edge.to) => Ok(()),
                     EdgeKind::Far => self.enter(
                         edge.to,
@@ -157,6 +150,32 @@ impl Builder<'_, '_> {
         self.frames.pop_to(0, now, SpanFlags::UNWOUND)?;
         self.frames.push_late(place, now);
         Ok(())
+    }
+
+    /// IRET, SYSRET or the like.
+    fn far_return(&mut self, edge: &Edge, now: Moment) -> Result<(), SinkError> {
+        let matched = |frame: &Frame| frame.return_to == Some(edge.to);
+        if self.frames.innermost(matched).is_some() {
+            return self.ret(edge, now);
+        }
+        if !is_kernel(edge.from) {
+            return self.jump(edge, now, SpanFlags::empty());
+        }
+        // Some entry into the kernel is over, and not by going on behind it.
+        let mut entry = None;
+        while self.frames.top().is_some_and(Frame::is_kernel) {
+            entry = self.frames.pop(now, SpanFlags::empty())?;
+        }
+        let from = entry.and_then(|entry| entry.call_site.zip(entry.return_to));
+        match from {
+            Some((from, resume)) => self.resume(edge.to, from, resume, now),
+            None => {
+                self.frames.pop_to(0, now, SpanFlags::UNWOUND)?;
+                let place = self.place(edge.to)?;
+                self.frames.push_late(place, now);
+                Ok(())
+            }
+        }
     }
 
     /// Whether the innermost frame is a signal handler itself, whose return address the kernel set.
@@ -307,9 +326,14 @@ impl Builder<'_, '_> {
         if !self.connected {
             return self.start(ip, now);
         }
-        let Some((from, resume)) = gap else {
-            return Ok(());
-        };
+        match gap {
+            Some((from, resume)) => self.resume(ip, from, resume, now),
+            None => Ok(()),
+        }
+    }
+
+    /// The kernel, entered at `from`, goes back to `ip`; without special things that is `resume`.
+    fn resume(&mut self, ip: Ip, from: Ip, resume: Ip, now: Moment) -> Result<(), SinkError> {
         // A system call that goes on, is made again, or an interrupt that returned.
         if ip == resume || ip == from {
             return Ok(());

@@ -3,7 +3,7 @@
 use ptrail_flow::EdgeKind;
 use ptrail_pt::Ip;
 
-use crate::script::{F, FIRST, G, H, HANDLER, MAIN, NOWHERE, SECOND, Script, THUNK};
+use crate::script::{F, FIRST, G, H, MAIN, NOWHERE, SECOND, Script, THUNK};
 
 #[test]
 fn a_call_and_its_return() {
@@ -254,24 +254,4 @@ fn code_of_no_known_function_is_one_function() {
         .ret(NOWHERE + 0x30, MAIN + 0x25)
         .at(2)
         .check(&["@1 [unknown] 1..2 3/3", "@0 main 0..2 4/1 cut"]);
-}
-
-#[test]
-fn a_traced_kernel_is_entered_and_left() {
-    Script::new()
-        .at(0)
-        .begin(MAIN)
-        .edge(EdgeKind::Far, MAIN + 0x20, F)
-        .at(1)
-        .edge(EdgeKind::Async, F + 0x10, HANDLER)
-        .at(2)
-        .edge(EdgeKind::Far, HANDLER + 0x20, F + 0x10)
-        .at(3)
-        .edge(EdgeKind::Far, F + 0x40, MAIN + 0x22)
-        .at(4)
-        .check(&[
-            "@2 handler 1..3 1/1 async",
-            "@1 f 1..4 2/1",
-            "@0 main 0..4 3/1 cut",
-        ]);
 }

@@ -7,6 +7,8 @@ mod cold_parts;
 mod contract;
 mod deep;
 mod gaps;
+mod kernel;
+mod magic_trace;
 mod parts;
 mod properties;
 mod script;

@@ -1,7 +1,7 @@
 //! Branch events written by hand, over functions that are nothing but names at addresses.
 
 use ptrail_flow::{Edge, EdgeKind, OffCause, Sink as _};
-use ptrail_image::{Timeline, TimelineBuilder};
+use ptrail_image::{KERNEL, Timeline, TimelineBuilder};
 use ptrail_pt::{Ip, Loss, LossCause, PerfTime, Picos, Time, TraceOffset};
 use ptrail_stack::{Builder, Summary};
 use ptrail_trace::TrackId;
@@ -21,6 +21,9 @@ pub(crate) const SECOND: u64 = 0x6010;
 pub(crate) const HANDLER: u64 = 0x7000;
 pub(crate) const RESTORER: u64 = 0x8000;
 pub(crate) const THUNK: u64 = 0x9000;
+/// The kernel's.
+pub(crate) const ENTRY: u64 = 0xffff_ffff_8100_0000;
+pub(crate) const FAULT: u64 = 0xffff_ffff_8100_1000;
 /// No function is known here.
 pub(crate) const NOWHERE: u64 = 0xb000;
 
@@ -47,6 +50,10 @@ pub(crate) fn functions() -> Timeline {
     }
     function("first", FIRST, 0x10);
     function("second", SECOND, 0xf0);
+    for (name, at) in [("entry", ENTRY), ("fault", FAULT)] {
+        let bytes = vec![0x90; SIZE as usize];
+        builder.code(KERNEL, PerfTime(0), at, name, bytes);
+    }
     builder.build()
 }
 
