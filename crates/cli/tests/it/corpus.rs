@@ -7,7 +7,7 @@ use xtask::{Corpus, Outcome, Program, Variant};
 
 use crate::recorded::{Recorded, dump, engines, fnv1a64, passed_through};
 use crate::spans::Spans;
-use crate::{perf, viewer};
+use crate::{perf, stack_truth, viewer};
 
 macro_rules! programs {
     ($($name:ident)*) => {
@@ -74,6 +74,7 @@ fn check_variant(
     let mut faults = check_recording(program, &recorded);
     let spans = Spans::from_dump(&dump(&recorded.capture(), &["--spans"]));
     faults.extend(spans.faults());
+    faults.extend(stack_truth::fault(&recorded, &spans));
     faults.extend(check_calls(program, variant, &recorded.outcome, &spans));
     if with_viewer {
         faults.extend(check_viewer(&recorded, &spans));

@@ -21,6 +21,7 @@ mod recorded;
 mod reference;
 mod refusals;
 mod spans;
+mod stack_truth;
 mod threads;
 mod viewer;
 mod window;
