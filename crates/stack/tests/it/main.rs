@@ -13,5 +13,6 @@ mod parts;
 mod properties;
 mod script;
 mod signals;
+mod switches;
 mod times;
 mod unwinding;

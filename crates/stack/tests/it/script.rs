@@ -21,6 +21,9 @@ pub(crate) const SECOND: u64 = 0x6010;
 pub(crate) const HANDLER: u64 = 0x7000;
 pub(crate) const RESTORER: u64 = 0x8000;
 pub(crate) const THUNK: u64 = 0x9000;
+/// A function that goes from one stack to another.
+pub(crate) const SWITCH: u64 = 0xa000;
+pub(crate) const SETJMP: u64 = 0xa800;
 /// The kernel's.
 pub(crate) const ENTRY: u64 = 0xffff_ffff_8100_0000;
 pub(crate) const FAULT: u64 = 0xffff_ffff_8100_1000;
@@ -45,6 +48,8 @@ pub(crate) fn functions() -> Timeline {
         ("handler", HANDLER),
         ("restorer", RESTORER),
         ("thunk", THUNK),
+        ("switch", SWITCH),
+        ("_setjmp", SETJMP),
     ] {
         function(name, at, SIZE);
     }
