@@ -373,7 +373,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
     fn indirect(&mut self, from: Ip, instruction: Instruction, to: Ip) -> Walk<Edge> {
         let next = from.offset(u64::from(instruction.len));
         let kind = match instruction.class {
-            Class::JumpIndirect => EdgeKind::Jump,
+            Class::JumpIndirect => EdgeKind::JumpIndirect,
             Class::CallIndirect => {
                 let behind = self.graph.node(next);
                 self.returns.push(behind);

@@ -254,7 +254,7 @@ impl<'a> Graph<'a> {
                     End::CallIndirect => EdgeKind::Call,
                     End::Far => EdgeKind::Far,
                     End::FarReturn => EdgeKind::FarReturn,
-                    _ => EdgeKind::Jump,
+                    _ => EdgeKind::JumpIndirect,
                 };
                 let edge = Edge {
                     kind,
@@ -276,7 +276,10 @@ impl<'a> Graph<'a> {
     /// Whether the sink wants to know of this edge.
     pub(crate) fn reports(&mut self, edge: &Edge) -> bool {
         self.detail > Detail::Calls
-            || !matches!(edge.kind, EdgeKind::Jump | EdgeKind::Conditional)
+            || !matches!(
+                edge.kind,
+                EdgeKind::Jump | EdgeKind::JumpIndirect | EdgeKind::Conditional
+            )
             || self.leaves_function(edge.from, edge.to)
     }
 

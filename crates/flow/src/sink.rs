@@ -11,8 +11,10 @@ use rustc_hash::FxBuildHasher;
 pub enum EdgeKind {
     /// Conditional branch, taken.
     Conditional,
-    /// Direct or indirect near jump.
+    /// Direct near jump.
     Jump,
+    /// Indirect near jump.
+    JumpIndirect,
     /// Near call.
     Call,
     /// Near return.

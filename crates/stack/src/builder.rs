@@ -57,6 +57,8 @@ pub struct Builder<'a, 's> {
     anchor: Moment,
     /// A time has been told; what came before it happened then.
     timed: bool,
+    /// Where tracing was switched on last.
+    last_on: Option<Ip>,
     /// The last event's; neither part ever goes back.
     last: Moment,
     /// The path is known up to the last event; not before the first and after a loss.
@@ -93,6 +95,7 @@ impl<'a, 's> Builder<'a, 's> {
             before: 0,
             anchor: Moment::START,
             timed: false,
+            last_on: None,
             last: Moment::START,
             connected: false,
             complete: false,

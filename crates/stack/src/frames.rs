@@ -1,7 +1,7 @@
 //! The stack of open frames, and the spans that leave it.
 
 use ptrail_pt::{Ip, Picos};
-use ptrail_trace::{Opened, SinkError, Span, SpanFlags, SpanSink, TrackId};
+use ptrail_trace::{FunctionId, Opened, SinkError, Span, SpanFlags, SpanSink, TrackId};
 
 use crate::index::{Index, Key, Keys};
 use crate::names::Place;
@@ -42,6 +42,9 @@ pub(crate) enum Kind {
         from: Ip,
         /// Where execution goes on if nothing special happens.
         resume: Ip,
+        /// If it is not said what switched tracing off: where it was switched on before. If it is
+        /// there again, nothing had executed.
+        again: Option<Ip>,
     },
     /// A signal, with the two addresses at which the interrupted code may go on.
     Signal([Ip; 2]),
@@ -59,6 +62,8 @@ pub(crate) struct Frame {
     pub(crate) flags: SpanFlags,
     /// Where a function returned that may return there again (setjmp), if it called one.
     pub(crate) landing: Option<Ip>,
+    /// The function whose place it took, by a jump.
+    pub(crate) instead_of: Option<FunctionId>,
     /// The outermost frame of a stack that was gone back to: at this address.
     pub(crate) gone_back: Option<Ip>,
     depth: i32,
@@ -76,6 +81,7 @@ impl Frame {
             call_site: None,
             flags,
             landing: None,
+            instead_of: None,
             gone_back: None,
             depth: 0,
             called: 0,

@@ -69,16 +69,22 @@ impl Builder<'_, '_> {
         let kind = Kind::Gap {
             from: ip,
             resume: next,
+            again: self.last_on.filter(|_| cause == OffCause::Filter),
         };
         self.frames
             .push(Frame::new(kind, place, now, SpanFlags::GAP))
     }
 
     pub(super) fn switched_on(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
-        let gap = match self.frames.top().map(|top| top.kind) {
-            Some(Kind::Gap { from, resume }) => Some((from, resume)),
-            _ => None,
+        let (gap, again) = match self.frames.top().map(|top| top.kind) {
+            Some(Kind::Gap {
+                from,
+                resume,
+                again,
+            }) => (Some((from, resume)), again),
+            _ => (None, None),
         };
+        self.last_on = Some(ip);
         if self.execs_at(ip, gap, now) {
             self.leave_image(now)?;
             // Else the image began to run before the recording, or while data was lost.
@@ -90,8 +96,8 @@ impl Builder<'_, '_> {
             return self.start(ip, now);
         }
         match gap {
-            Some((from, resume)) => self.resume(ip, from, resume, now),
-            None => Ok(()),
+            Some((from, resume)) if again != Some(ip) => self.resume(ip, from, resume, now),
+            _ => Ok(()),
         }
     }
 

@@ -27,7 +27,7 @@ impl Builder<'_, '_> {
                 match edge.kind {
                     EdgeKind::Call => self.call(&edge, now),
                     EdgeKind::Return => self.ret(&edge, now),
-                    EdgeKind::Jump | EdgeKind::Conditional => {
+                    EdgeKind::Jump | EdgeKind::Conditional | EdgeKind::JumpIndirect => {
                         self.jump(&edge, now, SpanFlags::empty())
                     }
                     EdgeKind::FarReturn => self.far_return(&edge, now),
@@ -179,6 +179,19 @@ impl Builder<'_, '_> {
         if place.entry == Some(edge.to) {
             return self.replace(Some(edge.from), place, now, flags | SpanFlags::TAIL_CALL);
         }
+        // Code that several functions share. But it may be a part of the function that jumped here,
+        // of which nothing says so.
+        if matches!(edge.kind, EdgeKind::Jump | EdgeKind::Conditional) {
+            let mut flags = flags | SpanFlags::TAIL_CALL;
+            if self
+                .frames
+                .top()
+                .is_some_and(|top| top.instead_of == Some(place.function))
+            {
+                flags |= SpanFlags::GUESSED;
+            }
+            return self.replace(Some(edge.from), place, now, flags);
+        }
         // Whoever goes to another stack may jump to where that one was left.
         if let Some(index) = self.frames.find(Key::Return(edge.to)) {
             return self.leave(index, now, flags);
@@ -303,7 +316,8 @@ impl Builder<'_, '_> {
         let old = self.frames.pop(now, SpanFlags::empty())?;
         let mut frame = Frame::new(Kind::Call, place, now, flags);
         frame.call_site = call_site;
-        frame.return_to = old.and_then(|frame| frame.return_to);
+        frame.return_to = old.and_then(|old| old.return_to);
+        frame.instead_of = old.map(|old| old.place.function);
         self.push(frame)
     }
 

@@ -121,6 +121,26 @@ fn a_jump_into_the_middle_of_a_function_that_is_not_open_is_a_guess() {
 }
 
 #[test]
+fn functions_may_share_code_but_a_jump_back_may_be_a_part_of_one() {
+    // A direct jump leaves the stack as it is, so it can be no longjmp, even into an open function.
+    let mut script = Script::new();
+    script.at(0).begin(MAIN).call(MAIN + 0x20, F).at(1);
+    script.call(F + 0x20, G).at(2);
+    script.edge(EdgeKind::Jump, G + 0x10, F + 0x40).at(3);
+    script.ret(F + 0x50, F + 0x25).at(4);
+    script.edge(EdgeKind::Jump, F + 0x30, H).at(5);
+    script.edge(EdgeKind::Jump, H + 0x10, F + 0x40).at(6);
+    script.ret(F + 0x50, MAIN + 0x25).at(7).check(&[
+        "@2 g 2..3 1/1",
+        "@2 f 3..4 1/1 tail-call",
+        "@1 f 1..5 4/2",
+        "@1 h 5..6 1/1 tail-call",
+        "@1 f 6..7 1/1 guessed tail-call",
+        "@0 main 0..7 7/1 cut",
+    ]);
+}
+
+#[test]
 fn a_return_to_a_first_instruction_is_a_jump() {
     Script::new()
         .at(0)

@@ -202,7 +202,8 @@ fn script(lines: &[Line], start: u64) -> (Script, Vec<u64>) {
         script.push(match flags {
             "call" => edge(EdgeKind::Call, behind_call(from.ip)),
             "return" => edge(EdgeKind::Return, from.ip + 1),
-            "jmp" => edge(EdgeKind::Jump, from.ip + 2),
+            // Direct or not is not said.
+            "jmp" => edge(EdgeKind::JumpIndirect, from.ip + 2),
             "jcc" => edge(EdgeKind::Conditional, from.ip + 2),
             "iret" => edge(EdgeKind::FarReturn, from.ip + 2),
             "tr strt" if std::mem::take(&mut broken) => Event::Begin(to.ip),

@@ -246,6 +246,7 @@ fn nonsense() -> impl Strategy<Value = Event> {
     let kind = prop::sample::select(vec![
         EdgeKind::Conditional,
         EdgeKind::Jump,
+        EdgeKind::JumpIndirect,
         EdgeKind::Call,
         EdgeKind::Call,
         EdgeKind::Return,

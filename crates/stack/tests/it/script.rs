@@ -132,8 +132,9 @@ impl Script {
         self.edge(EdgeKind::Return, from, to)
     }
 
+    /// An indirect jump.
     pub(crate) fn jump(&mut self, from: u64, to: u64) -> &mut Self {
-        self.edge(EdgeKind::Jump, from, to)
+        self.edge(EdgeKind::JumpIndirect, from, to)
     }
 
     /// A two-byte system call.

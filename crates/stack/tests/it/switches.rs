@@ -15,7 +15,7 @@ fn to_new_stack(kind: EdgeKind, to: u64) -> Script {
 #[test]
 fn a_stack_that_was_left_is_gone_back_to() {
     // The switch is made by a jump (fibers) or by a return (swapcontext).
-    for kind in [EdgeKind::Jump, EdgeKind::Return] {
+    for kind in [EdgeKind::JumpIndirect, EdgeKind::Return] {
         let mut script = to_new_stack(kind, F);
         // f calls g, which goes back to main, behind main's call of the switch.
         script.call(F + 0x20, G).at(3).call(G + 0x20, SWITCH).at(4);
@@ -43,7 +43,7 @@ fn a_stack_that_was_left_is_gone_back_to() {
 
 #[test]
 fn three_stacks_take_turns() {
-    let jump = EdgeKind::Jump;
+    let jump = EdgeKind::JumpIndirect;
     let mut script = to_new_stack(jump, F);
     script.call(F + 0x20, SWITCH).at(3);
     script.jump(SWITCH + 0x40, G).at(4);
@@ -76,7 +76,7 @@ fn three_stacks_take_turns() {
 #[test]
 fn where_two_stacks_wait_at_one_place_the_next_return_tells_which() {
     // Two stacks, f's and h's, wait in g for each other (a scheduler's "park"). main made both.
-    let mut script = to_new_stack(EdgeKind::Jump, F);
+    let mut script = to_new_stack(EdgeKind::JumpIndirect, F);
     script.call(F + 0x20, G).at(3).call(G + 0x20, SWITCH).at(4);
     script.jump(SWITCH + 0x40, MAIN + 0x25).at(5);
     script.call(MAIN + 0x30, SWITCH).at(6);
