@@ -17,11 +17,11 @@ macro_rules! programs {
 }
 
 programs! {
-    aborts alarm breakpoint breakpoint_blocked cold_paths computed_goto constructors contexts crash
+    aborts alarm breakpoint breakpoint_blocked cancel cold_paths computed_goto constructors contexts crash
     deep_recursion divide dynamic_load even_odd exceptions exec_self exit_deep exit_handlers
     far_transfers fib fibers fork_wait function_table ifunc ignored_signals illegal instructions
-    interrupted_read jit kill_self lazy_binding library_calls long_jump nested_signals panics primes
-    push_return raise_signal realtime_signals retpoline segv_fix segv_jump signal_stack sort switch_table tail_calls
+    interrupted_read jit kill_self last_calls lazy_binding library_calls long_jump nested_signals panics primes
+    push_return raise_signal realtime_signals recursive_jump retpoline segv_fix segv_jump signal_stack sort switch_table tail_calls
     thread traits transactions vdso vfork_exec virtual_calls words
 }
 
