@@ -27,6 +27,10 @@ pub(crate) enum Role {
     ReturnsTwice,
     /// It resumes unwinding, so that its caller is about to be left.
     ResumesUnwinding,
+    /// Go's `morestack`: when it is done, its caller starts again, from its first instruction.
+    RestartsCaller,
+    /// Go's `gogo`: it goes to where a stack was left, even if that is a first instruction.
+    Switches,
 }
 
 impl Role {
@@ -35,6 +39,11 @@ impl Role {
             "setjmp" | "_setjmp" | "sigsetjmp" | "__sigsetjmp" | "savectx" | "getcontext"
             | "__getcontext" | "vfork" | "__vfork" => Self::ReturnsTwice,
             "_Unwind_Resume" => Self::ResumesUnwinding,
+            "runtime.morestack"
+            | "runtime.morestack.abi0"
+            | "runtime.morestack_noctxt"
+            | "runtime.morestack_noctxt.abi0" => Self::RestartsCaller,
+            "gogo" | "runtime.gogo" | "runtime.gogo.abi0" => Self::Switches,
             _ => Self::Plain,
         }
     }

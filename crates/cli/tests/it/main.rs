@@ -11,6 +11,7 @@ mod endings;
 mod everyday;
 mod faults;
 mod foreign;
+mod goroutines;
 mod info;
 mod jit;
 mod options;

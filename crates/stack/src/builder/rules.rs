@@ -170,13 +170,18 @@ impl Builder<'_, '_> {
         if top.place.contains(edge.to) {
             return Ok(());
         }
-        let current = top.place.function;
+        let Place {
+            function: current,
+            role,
+            ..
+        } = top.place;
         let place = self.place(edge.to)?;
         if place.function == current {
             self.move_to(place);
             return Ok(());
         }
-        if place.entry == Some(edge.to) {
+        let is_entry = place.entry == Some(edge.to);
+        if is_entry && role != Role::Switches {
             return self.replace(Some(edge.from), place, now, flags | SpanFlags::TAIL_CALL);
         }
         // Code that several functions share. But it may be a part of the function that jumped here,
@@ -198,6 +203,9 @@ impl Builder<'_, '_> {
         }
         if self.go_back(edge.to, place, now)? {
             return Ok(());
+        }
+        if is_entry {
+            return self.replace(Some(edge.from), place, now, flags | SpanFlags::TAIL_CALL);
         }
         match self.landing(edge.to, place) {
             Some(index) => self.land(index, place, now, flags | SpanFlags::UNWOUND),
@@ -321,11 +329,13 @@ impl Builder<'_, '_> {
         self.push(frame)
     }
 
-    fn push(&mut self, frame: Frame) -> Result<(), SinkError> {
-        if frame.place.role == Role::ReturnsTwice
-            && let Some(caller) = self.frames.top_mut()
-        {
-            caller.landing = frame.return_to;
+    fn push(&mut self, mut frame: Frame) -> Result<(), SinkError> {
+        if let Some(caller) = self.frames.top_mut() {
+            match frame.place.role {
+                Role::ReturnsTwice => caller.landing = frame.return_to,
+                Role::RestartsCaller => frame.return_to = caller.place.entry,
+                _ => {}
+            }
         }
         self.frames.push(frame)
     }

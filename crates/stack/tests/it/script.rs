@@ -24,6 +24,8 @@ pub(crate) const THUNK: u64 = 0x9000;
 /// A function that goes from one stack to another.
 pub(crate) const SWITCH: u64 = 0xa000;
 pub(crate) const SETJMP: u64 = 0xa800;
+pub(crate) const MORESTACK: u64 = 0xc000;
+pub(crate) const GOGO: u64 = 0xc800;
 /// The kernel's.
 pub(crate) const ENTRY: u64 = 0xffff_ffff_8100_0000;
 pub(crate) const FAULT: u64 = 0xffff_ffff_8100_1000;
@@ -50,6 +52,8 @@ pub(crate) fn functions() -> Timeline {
         ("thunk", THUNK),
         ("switch", SWITCH),
         ("_setjmp", SETJMP),
+        ("runtime.morestack.abi0", MORESTACK),
+        ("gogo", GOGO),
     ] {
         function(name, at, SIZE);
     }

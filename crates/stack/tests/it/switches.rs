@@ -2,7 +2,7 @@
 
 use ptrail_flow::EdgeKind;
 
-use crate::script::{F, G, H, MAIN, NOWHERE, SETJMP, SWITCH, Script};
+use crate::script::{F, G, GOGO, H, MAIN, MORESTACK, NOWHERE, SETJMP, SWITCH, Script};
 
 /// main calls the function that switches, which goes to the first instruction of `to`: a new stack.
 fn to_new_stack(kind: EdgeKind, to: u64) -> Script {
@@ -131,6 +131,29 @@ fn longjmp_lands_in_the_frame_that_called_setjmp() {
             "@2 f 4..6 2/1 unwound",
             "@1 f 1..7 6/3",
             "@0 main 0..7 7/1 cut",
+        ]);
+}
+
+#[test]
+fn a_function_of_go_that_needs_more_stack_starts_again() {
+    Script::new()
+        .at(0)
+        .begin(MAIN)
+        .call(MAIN + 0x20, F)
+        .at(1)
+        .call(F + 0x80, MORESTACK)
+        .at(2)
+        .call(MORESTACK + 0x20, GOGO)
+        .at(3)
+        .jump(GOGO + 0x20, F)
+        .at(4)
+        .ret(F + 0x60, MAIN + 0x25)
+        .at(5)
+        .check(&[
+            "@3 gogo 3..4 1/1 unwound",
+            "@2 runtime.morestack.abi0 2..4 2/1",
+            "@1 f 1..5 4/2",
+            "@0 main 0..5 5/1 cut",
         ]);
 }
 
