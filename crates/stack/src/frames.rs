@@ -165,6 +165,11 @@ impl<'s> Frames<'s> {
         self.frames.last_mut()
     }
 
+    /// All frames, the innermost first.
+    pub(crate) fn innermost(&self) -> impl Iterator<Item = &Frame> {
+        self.frames.iter().rev()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }

@@ -1,5 +1,6 @@
 //! Functions by number: those of the images, and the pseudo-functions for gaps.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ptrail_image::{AddressSpace, Timeline, VersionId};
@@ -87,6 +88,8 @@ enum Key {
 pub(crate) struct Names<'a> {
     timeline: &'a Timeline,
     ids: HashMap<Key, (FunctionId, Role)>,
+    /// What each number stands for.
+    keys: Vec<Key>,
     /// What was found in one version of the code, where it belongs to a function: the same calls
     /// come again and again.
     places: HashMap<Ip, Place, FxBuildHasher>,
@@ -98,6 +101,7 @@ impl<'a> Names<'a> {
         Self {
             timeline,
             ids: HashMap::new(),
+            keys: Vec::new(),
             places: HashMap::default(),
             version: None,
         }
@@ -174,11 +178,21 @@ impl<'a> Names<'a> {
         Ok(id)
     }
 
+    /// A function's name.
+    pub(crate) fn name(&self, function: FunctionId) -> Cow<'a, str> {
+        match self.keys.get(function.0 as usize) {
+            Some(Key::Image(id, _)) => self.timeline.function(*id).name,
+            Some(Key::Pseudo(pseudo)) => pseudo.name().into(),
+            None => Pseudo::Unknown.name().into(),
+        }
+    }
+
     fn add(&mut self, key: Key, role: Role) -> FunctionId {
         let id = FunctionId(
             u32::try_from(self.ids.len()).expect("fewer than 2^32 functions fit in memory"),
         );
         self.ids.insert(key, (id, role));
+        self.keys.push(key);
         id
     }
 }

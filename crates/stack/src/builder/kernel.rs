@@ -10,6 +10,9 @@ use crate::frames::{Frame, Kind, Moment, is_kernel};
 use crate::index::Key;
 use crate::names::{Place, Pseudo, Role};
 
+/// So many calls that a loss cuts short are named, the innermost ones.
+const CUT_SHOWN: usize = 8;
+
 impl Builder<'_, '_> {
     /// IRET, SYSRET or the like.
     pub(super) fn far_return(&mut self, edge: &Edge, now: Moment) -> Result<(), SinkError> {
@@ -187,11 +190,32 @@ impl Builder<'_, '_> {
         loss.end = loss.end.clamp(loss.begin, self.anchor.at);
         self.last.at = loss.end;
         if broken {
+            loss.reason += &self.cut_short();
             self.frames.pop_all(now, SpanFlags::CUT)?;
             self.suspended.clear();
             self.connected = false;
             self.complete = false;
         }
         self.frames.sink.loss(self.track, &loss)
+    }
+
+    /// Names the calls that a loss cuts short, those around others first; nothing if there is none.
+    fn cut_short(&self) -> String {
+        let calls = self
+            .frames
+            .innermost()
+            .filter(|frame| frame.kind == Kind::Call);
+        let mut names: Vec<_> = calls
+            .take(CUT_SHOWN + 1)
+            .map(|frame| self.names.name(frame.place.function))
+            .collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        if let Some(more) = names.get_mut(CUT_SHOWN) {
+            *more = "…".into();
+        }
+        names.reverse();
+        format!("; these calls may be longer: {}", names.join(" > "))
     }
 }
