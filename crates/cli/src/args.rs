@@ -135,9 +135,9 @@ pub(crate) struct RecordingArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "inject")]
     pub(crate) seed: u64,
 
-    /// Write the address of every executed instruction to FILE, and the recorder's time-stamp
-    /// counter behind it to FILE.tsc, as 8 little-endian bytes each: the truth against which a
-    /// decoder can be checked
+    /// Write the address of every executed instruction to FILE, the recorder's time-stamp counter
+    /// behind it to FILE.tsc, and (single-stepping) the stack pointer before it to FILE.sp, as 8
+    /// little-endian bytes each: the truth against which a decoder can be checked
     #[arg(long, value_name = "FILE")]
     pub(crate) truth: Option<PathBuf>,
 

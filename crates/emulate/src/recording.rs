@@ -197,6 +197,17 @@ impl Recording {
         self.threads.iter().map(|thread| thread.instructions).sum()
     }
 
+    /// Whether the truth is wanted.
+    pub(crate) fn has_truth(&self) -> bool {
+        self.truth.is_some()
+    }
+
+    /// Where the thread's stack is before its next instruction.
+    pub(crate) fn stack_is(&mut self, thread: ThreadId, sp: u64) -> Result<(), Error> {
+        let truth = self.threads[thread.0].truth.as_mut();
+        truth.map_or(Ok(()), |truth| truth.stack_is(sp))
+    }
+
     /// Whether the thread is in traced code (and not in the kernel).
     pub(crate) fn is_on(&self, thread: ThreadId) -> bool {
         self.threads[thread.0].on

@@ -45,7 +45,8 @@ pub struct Request<'a> {
     /// The `perf.data` to write.
     pub capture: PathBuf,
     /// If given, the address of every executed instruction goes there, 8 little-endian bytes each,
-    /// and the time-stamp counter behind each to a file of the same name with `.tsc` at its end.
+    /// the time-stamp counter behind each to a file of the same name with `.tsc` at its end, and
+    /// from the step engine the stack pointer before each to one with `.sp`.
     pub truth: Option<PathBuf>,
     /// Part of the run to record.
     pub window: Window,

@@ -135,6 +135,11 @@ impl Stepper {
         let mut shown = 0;
         let end = loop {
             let instruction = self.instruction();
+            if self.recording.has_truth()
+                && let Some(sp) = self.tracee.sp()
+            {
+                self.recording.stack_is(self.thread, sp)?;
+            }
             if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
                 self.syscall = Some((self.tracee.rax().unwrap_or(u64::MAX), Instant::now()));
             }

@@ -205,6 +205,11 @@ impl Tracee {
         ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rip)).map(Ip)
     }
 
+    /// The stack pointer; `None` if the process is gone.
+    pub(crate) fn sp(&self) -> Option<u64> {
+        ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rsp))
+    }
+
     /// RAX: the system call's number before it, its result after it.
     pub(crate) fn rax(&self) -> Option<u64> {
         ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rax))

@@ -380,7 +380,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
     fn indirect(&mut self, from: Ip, instruction: Instruction, to: Ip) -> Walk<Edge> {
         let next = from.offset(u64::from(instruction.len));
         let kind = match instruction.class {
-            Class::JumpIndirect => EdgeKind::Jump,
+            Class::JumpIndirect => EdgeKind::JumpIndirect,
             Class::CallIndirect => {
                 let behind = self.graph.node(next);
                 self.returns.push(behind);
@@ -391,6 +391,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
                 self.returns.pop();
                 EdgeKind::Return
             }
+            Class::Far(FarKind::Return) => EdgeKind::FarReturn,
             Class::Far(_) => EdgeKind::Far,
             Class::Conditional | Class::Plain | Class::MovCr3 | Class::Jump | Class::Call => {
                 return Err(Stray::desync(format!(

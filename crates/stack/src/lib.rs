@@ -12,6 +12,8 @@
 
 mod builder;
 mod frames;
+mod index;
 mod names;
+mod suspended;
 
 pub use builder::{Builder, Summary};
