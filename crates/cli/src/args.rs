@@ -1,8 +1,9 @@
 //! Arguments.
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -107,11 +108,27 @@ pub(crate) struct RecordingArgs {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
 
-    /// Keep everything, from start to end (the default)
+    /// Take a snapshot, the last of each thread's trace, when this happens: SYMBOL, SYMBOL@return,
+    /// SYMBOL>50us (a call that took longer), SYMBOL+OFFSET, FILE:LINE, 0xADDRESS,
+    /// uprobe:PATH:SYMBOL, signal:USR1 (to ptrail), exit, crash. May be given several times. Without
+    /// a hit, the snapshot is taken at the end
+    #[arg(long = "trigger", value_name = "SPEC")]
+    pub(crate) triggers: Vec<ptrail_record::Trigger>,
+
+    /// Record on for TIME after the trigger (such as 50us, 1.5ms)
+    #[arg(long, value_name = "TIME", value_parser = ptrail_record::duration, requires = "triggers")]
+    pub(crate) after: Option<Duration>,
+
+    /// Take up to N snapshots; then the recording ends, and the program goes on
+    #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN, requires = "triggers")]
+    pub(crate) snapshots: NonZeroU32,
+
+    /// Keep everything, from start to end (the default without --trigger)
     #[arg(long, conflicts_with = "snapshot_size")]
     pub(crate) full: bool,
 
-    /// Keep only the last SIZE of each thread's trace (bytes, or with K, M, G)
+    /// Keep only the last SIZE of each thread's trace (bytes, or with K, M, G; with --trigger 4M if
+    /// nothing else is said)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) snapshot_size: Option<usize>,
 
@@ -262,6 +279,26 @@ pub(crate) enum Timing {
     Mtc,
     /// Once every few thousand branches (smallest trace)
     Tsc,
+}
+
+impl RecordingArgs {
+    /// With triggers, so much of each thread's trace is kept if nothing else is said, bytes.
+    const SNAPSHOT_SIZE: usize = 4 << 20;
+
+    /// What is to be kept of each thread's trace; `None`: all.
+    pub(crate) fn snapshot_size(&self) -> Option<usize> {
+        let ring = !self.full && !self.triggers.is_empty();
+        self.snapshot_size
+            .or_else(|| ring.then_some(Self::SNAPSHOT_SIZE))
+    }
+
+    pub(crate) fn triggers(&self) -> Option<ptrail_record::Triggers> {
+        (!self.triggers.is_empty()).then(|| ptrail_record::Triggers {
+            triggers: self.triggers.clone(),
+            after: self.after.unwrap_or_default(),
+            snapshots: self.snapshots,
+        })
+    }
 }
 
 impl From<Timing> for ptrail_emulate::Timing {

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ptrail_emulate::{
     End, Engine, Error, Outcome, Program, Qemu, Request, Settings, Subject, Window, record,
 };
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::Session;
+use ptrail_record::{Trigger, Unresolved};
 
 use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
 use crate::progress::Line;
@@ -18,6 +19,7 @@ use crate::{decode, report};
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let program = Program::find(args.program.clone())?;
+    look_for(&args.recording.triggers, &program.path)?;
     let (engine, why) = choose(args.source, &program)?;
     let name = program.args.first().cloned().unwrap_or_default();
     record_and_write(&args.recording, &name, |request| Request {
@@ -69,7 +71,8 @@ fn record_and_write<'a>(
             start: None,
             limit: args.limit,
         },
-        snapshot_size: args.snapshot_size,
+        snapshot_size: args.snapshot_size(),
+        triggers: args.triggers(),
         inject: args.inject.clone().map(|mut inject| {
             inject.seed = args.seed;
             inject
@@ -93,6 +96,21 @@ fn record_and_write<'a>(
         return Err(error.context(format!("the recording is kept in {}, but", kept.display())));
     }
     Ok(exit_code(outcome.end))
+}
+
+/// Says before the program runs what its own file says of the triggers: it may be a libraries'
+/// function, or a misspelt one.
+fn look_for(triggers: &[Trigger], program: &Path) -> Result<()> {
+    for trigger in triggers {
+        match trigger.look_in(program) {
+            Ok(()) => {}
+            Err(why @ (Unresolved::NoFunction { .. } | Unresolved::NoSource)) => say(&format!(
+                "ptrail: --trigger {trigger}: {why}; libraries are looked at when they are loaded\n"
+            )),
+            Err(why) => bail!("--trigger {trigger}: {why}"),
+        }
+    }
+    Ok(())
 }
 
 /// The engine to use; and if the choice was left to ptrail, which it is and why.

@@ -5,11 +5,13 @@
 //! shows within [`PATIENCE`]. If the program has not ended [`GRACE`] after that, the recording is
 //! stopped.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use ptrail_record::TriggerSignal;
 
 use crate::Error;
 
@@ -31,6 +33,8 @@ static ARRIVED: AtomicBool = AtomicBool::new(false);
 /// It was looked into whether the program has got it.
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
+/// Signals that ask for a snapshot and came, one bit each.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// Signal handlers for the time of a recording; dropping it restores the old ones.
 pub(crate) struct Guard {
@@ -67,6 +71,31 @@ impl Guard {
         Self::install(nix::unistd::Pid::from_raw(NOBODY))
     }
 
+    /// These signals ask for a snapshot.
+    pub(crate) fn answer(&mut self, signals: &[TriggerSignal]) -> Result<(), Error> {
+        ASKED.store(0, Ordering::SeqCst);
+        for &signal in signals {
+            let handler = SigHandler::Handler(asked);
+            let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+            let signal = number(signal);
+            // SAFETY: the handler only uses an atomic.
+            let old =
+                unsafe { sigaction(signal, &action) }.map_err(Error::system("catch signals"))?;
+            self.old.push((signal, old));
+        }
+        Ok(())
+    }
+
+    /// A signal that asks for a snapshot and came; each is told once.
+    pub(crate) fn asked(&self) -> Option<TriggerSignal> {
+        let came = ASKED.load(Ordering::Relaxed);
+        let signal = TriggerSignal::ALL
+            .into_iter()
+            .find(|&signal| came & bit(number(signal) as i32) != 0)?;
+        ASKED.fetch_and(!bit(number(signal) as i32), Ordering::SeqCst);
+        Some(signal)
+    }
+
     /// Whether SIGINT or SIGTERM came.
     pub(crate) fn interrupted(&self) -> bool {
         SIGNAL.load(Ordering::Relaxed) != 0
@@ -93,6 +122,22 @@ impl Drop for Guard {
             let _ = unsafe { sigaction(signal, &action) };
         }
     }
+}
+
+fn number(signal: TriggerSignal) -> Signal {
+    match signal {
+        TriggerSignal::Usr1 => Signal::SIGUSR1,
+        TriggerSignal::Usr2 => Signal::SIGUSR2,
+        TriggerSignal::Hup => Signal::SIGHUP,
+    }
+}
+
+const fn bit(signal: libc::c_int) -> u64 {
+    1 << signal
+}
+
+extern "C" fn asked(signal: libc::c_int) {
+    ASKED.fetch_or(bit(signal), Ordering::SeqCst);
 }
 
 extern "C" fn came(signal: libc::c_int) {

@@ -30,6 +30,7 @@ mod step;
 mod thread;
 mod tracee;
 mod truth;
+mod watcher;
 mod window;
 
 pub use error::Error;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use ptrail_record::{TriggerSignal, Triggers};
+
 use crate::{Error, Injection, Program, Settings, Window, qemu, step};
 
 /// What runs the program and sees what it executes.
@@ -51,6 +53,8 @@ pub struct Request<'a> {
     pub window: Window,
     /// Keep only the last so many bytes of each thread's trace.
     pub snapshot_size: Option<usize>,
+    /// When to take snapshots; without, one is taken at the end.
+    pub triggers: Option<Triggers>,
     /// Faults to inject.
     pub inject: Option<Injection>,
     /// Record child processes too.
@@ -112,6 +116,16 @@ pub(crate) enum Early {
     Stopped,
     /// Its window was full.
     Full,
+    /// All snapshots were taken.
+    Taken,
+}
+
+impl Request<'_> {
+    /// The signals that ask for a snapshot.
+    pub(crate) fn signals(&self) -> Vec<TriggerSignal> {
+        let triggers = self.triggers.as_ref();
+        triggers.map_or_else(Vec::new, Triggers::signals)
+    }
 }
 
 /// How the recording ended, for people.
@@ -122,6 +136,9 @@ pub(crate) fn describe(end: End, early: Option<Early>, interrupted: bool) -> Str
         }
         (Some(Early::Full), _) => {
             return "as many instructions as were to be recorded; the program went on".to_string();
+        }
+        (Some(Early::Taken), _) => {
+            return "all snapshots were taken; the program went on".to_string();
         }
         (None, End::GoesOn) => "ptrail let go of the process".to_string(),
         (None, End::Exited(status)) => format!("the program exited with status {status}"),

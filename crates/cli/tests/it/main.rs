@@ -22,5 +22,6 @@ mod reference;
 mod refusals;
 mod spans;
 mod threads;
+mod triggers;
 mod viewer;
 mod window;

@@ -18,6 +18,8 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
+use ptrail_record::Trigger;
+
 use crate::interrupt::Guard;
 use crate::ptrace::{self, Stop};
 use crate::recording::Recording;
@@ -43,7 +45,8 @@ pub(crate) fn record(
     let memory = Memory::new(request.follow_forks)?;
     let qemu = qemu.start(&memory)?;
     let pid = qemu.pid;
-    let guard = Guard::install(pid)?;
+    let mut guard = Guard::install(pid)?;
+    guard.answer(&request.signals())?;
     let mut recording =
         Recording::new(Engine::Qemu, request, pid.as_raw() as u32, program.words())?;
     recording.image_replaced(pid.as_raw() as u32, &program.kernel_name())?;
@@ -71,8 +74,12 @@ impl Session {
                 });
             }
             let any = self.turns.read(&self.guard)?;
+            while let Some(signal) = self.guard.asked() {
+                self.turns.happened(&Trigger::Signal(signal))?;
+            }
             if self.turns.recording.is_full() {
-                return self.stop(Early::Full);
+                let early = self.turns.recording.early();
+                return self.stop(early);
             }
             if any {
                 continue;
@@ -115,7 +122,7 @@ impl Session {
             let how = describe(end, early, self.guard.interrupted());
             let recording = self.turns.finish()?;
             let instructions = recording.instructions();
-            let notes = recording.finish(&how)?;
+            let notes = recording.finish(early.is_none().then_some(end), &how)?;
             return Ok(Outcome {
                 end,
                 stopped_early: early.is_some(),
