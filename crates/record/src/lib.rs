@@ -26,7 +26,10 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod attr;
 mod calls;
+pub mod plan;
+pub mod pmu;
 mod resolve;
 mod trigger;
 mod watch;
