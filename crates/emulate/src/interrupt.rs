@@ -92,7 +92,16 @@ impl Guard {
         let signal = TriggerSignal::ALL
             .into_iter()
             .find(|&signal| came & bit(number(signal) as i32) != 0)?;
-        ASKED.fetch_and(!bit(number(signal) as i32), Ordering::SeqCst);
+        if ASKED.fetch_and(!bit(number(signal) as i32), Ordering::SeqCst)
+            == bit(number(signal) as i32)
+            && SIGNAL.load(Ordering::SeqCst) == 0
+        {
+            set_timer(Duration::ZERO, Duration::ZERO);
+            // One that came just now has lost its timer.
+            if SIGNAL.load(Ordering::SeqCst) != 0 {
+                set_timer(PATIENCE, AGAIN);
+            }
+        }
         Some(signal)
     }
 
@@ -138,6 +147,10 @@ const fn bit(signal: libc::c_int) -> u64 {
 
 extern "C" fn asked(signal: libc::c_int) {
     ASKED.fetch_or(bit(signal), Ordering::SeqCst);
+    // It may have come just before a wait begins: said again and again until it is answered.
+    if SIGNAL.load(Ordering::SeqCst) == 0 {
+        set_timer(AGAIN, AGAIN);
+    }
 }
 
 extern "C" fn came(signal: libc::c_int) {
@@ -148,6 +161,9 @@ extern "C" fn came(signal: libc::c_int) {
 }
 
 extern "C" fn time_is_up(_signal: libc::c_int) {
+    if SIGNAL.load(Ordering::SeqCst) == 0 {
+        return;
+    }
     if PASSED_ON.swap(true, Ordering::SeqCst) || CHILD.load(Ordering::SeqCst) == NOBODY {
         STOP.store(true, Ordering::SeqCst);
         return;
