@@ -28,8 +28,10 @@
 
 pub mod attr;
 mod calls;
+pub mod facts;
 pub mod plan;
 pub mod pmu;
+pub mod refusal;
 mod resolve;
 mod trigger;
 mod watch;
