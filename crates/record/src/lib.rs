@@ -29,10 +29,12 @@
 pub mod attr;
 mod calls;
 pub mod facts;
+mod memory;
 pub mod plan;
 pub mod pmu;
 pub mod refusal;
 mod resolve;
+pub mod ring;
 mod trigger;
 mod watch;
 
