@@ -25,6 +25,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(RunArgs),
     Attach(AttachArgs),
+    Check(CheckArgs),
     Decode(DecodeArgs),
     Info(InfoArgs),
     Pack(PackArgs),
@@ -153,6 +154,14 @@ pub(crate) struct RecordingArgs {
     pub(crate) quiet: bool,
 
     /// Print the summary as one line of JSON (on standard error)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what this machine can record, and how to cure what it can't.
+#[derive(Parser)]
+pub(crate) struct CheckArgs {
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

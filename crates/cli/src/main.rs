@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod check;
 mod decode;
 mod dump;
 mod info;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => run::run(args),
         Command::Attach(args) => run::attach(args),
+        Command::Check(args) => check::check(&args).map(|()| ExitCode::SUCCESS),
         Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
         Command::Info(args) => info::info(&args).map(|()| ExitCode::SUCCESS),
         Command::Pack(args) => pack::pack(&args).map(|()| ExitCode::SUCCESS),

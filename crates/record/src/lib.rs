@@ -1,9 +1,19 @@
-//! What both recorders have in common: when a snapshot is taken.
+//! What both recorders have in common, and what recording by perf events takes.
+//!
+//! When a snapshot is taken:
 //!
 //! 1. [`Trigger`] is the grammar of `--trigger`; [`Triggers`] is all that a recording is asked for.
 //! 2. [`Watch`] finds the triggers in the code that a process maps, counts their hits, and says when a
 //!    snapshot is to be taken.
 //! 3. [`Calls`] follows a thread's calls and returns, for triggers that wait for a return.
+//!
+//! By perf events:
+//!
+//! 1. [`pmu`] reads what the kernel says of the trace unit, [`facts`] what this process may do,
+//!    [`trials`] tries it; [`check`] makes a report of the three.
+//! 2. [`plan`] has the system calls that a recording takes, in their order; [`event`] makes them, and
+//!    [`refusal`] knows what each error number means.
+//! 3. [`ring`] reads records and trace out of the memory shared with the kernel.
 //!
 //! ```
 //! use ptrail_record::{Moment, Trigger, Triggers, Watch};
@@ -28,6 +38,8 @@
 
 pub mod attr;
 mod calls;
+pub mod check;
+pub mod event;
 pub mod facts;
 mod memory;
 pub mod plan;
@@ -35,6 +47,7 @@ pub mod pmu;
 pub mod refusal;
 mod resolve;
 pub mod ring;
+pub mod trials;
 mod trigger;
 mod watch;
 

@@ -5,6 +5,7 @@
 
 mod attach;
 mod captures;
+mod check;
 mod clock;
 mod corpus;
 mod endings;
