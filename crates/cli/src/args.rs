@@ -133,6 +133,14 @@ pub(crate) struct RecordingArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) snapshot_size: Option<usize>,
 
+    /// Record for TIME (such as 500ms, 2s), in real time; then the program goes on unrecorded
+    #[arg(long = "for", value_name = "TIME", value_parser = ptrail_record::duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// When the recording is armed, write the line `ready` to file descriptor FD and close it
+    #[arg(long, value_name = "FD")]
+    pub(crate) ready_fd: Option<i32>,
+
     /// Inject faults, for tests: FAULT:RATE, several separated by commas. FAULT is overflow, truncate,
     /// switch or corrupt, RATE its probability for each 4 KiB of trace; or lost-sideband, for each
     /// mapping. The capture's notes tell

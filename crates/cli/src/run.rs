@@ -11,7 +11,7 @@ use ptrail_emulate::{
 };
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::Session;
-use ptrail_record::{Trigger, Unresolved};
+use ptrail_record::{Ready, Trigger, Unresolved};
 
 use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
 use crate::progress::Line;
@@ -58,6 +58,13 @@ fn record_and_write<'a>(
     for (_, path) in &formats {
         check_folder(path)?;
     }
+    let mut ready = match args.ready_fd {
+        Some(descriptor) => Some(
+            Ready::take(descriptor)
+                .with_context(|| format!("--ready-fd {descriptor}: no descriptor to write to"))?,
+        ),
+        None => None,
+    };
     let place = CapturePlace::new(args.keep_capture.as_deref())?;
     let request = subject(Request {
         subject: Subject::Process(0),
@@ -73,6 +80,7 @@ fn record_and_write<'a>(
         },
         snapshot_size: args.snapshot_size(),
         triggers: args.triggers(),
+        duration: args.duration,
         inject: args.inject.clone().map(|mut inject| {
             inject.seed = args.seed;
             inject
@@ -83,7 +91,10 @@ fn record_and_write<'a>(
     let outcome = {
         let mut line = Line::new(args.quiet);
         record(&request, &mut |progress| {
-            line.recording(progress.instructions, progress.elapsed)
+            if let Some(ready) = ready.take() {
+                ready.tell();
+            }
+            line.recording(progress.instructions, progress.elapsed);
         })?
     };
     let result = if args.capture_only {

@@ -6,10 +6,12 @@
 //! stopped.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use nix::libc;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::unistd::Pid;
 
 use ptrail_record::TriggerSignal;
 
@@ -33,12 +35,16 @@ static ARRIVED: AtomicBool = AtomicBool::new(false);
 /// It was looked into whether the program has got it.
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
+/// The recording's time is up.
+static TIME_UP: AtomicBool = AtomicBool::new(false);
 /// Signals that ask for a snapshot and came, one bit each.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// Signal handlers for the time of a recording; dropping it restores the old ones.
 pub(crate) struct Guard {
     old: Vec<(Signal, SigAction)>,
+    /// Dropped, it ends the thread that waits for the recording's time to be up.
+    clock: Option<Sender<()>>,
 }
 
 impl Guard {
@@ -48,7 +54,11 @@ impl Guard {
         ARRIVED.store(false, Ordering::SeqCst);
         PASSED_ON.store(false, Ordering::SeqCst);
         STOP.store(false, Ordering::SeqCst);
-        let mut guard = Self { old: Vec::new() };
+        TIME_UP.store(false, Ordering::SeqCst);
+        let mut guard = Self {
+            old: Vec::new(),
+            clock: None,
+        };
         for (signal, handler) in [
             (Signal::SIGINT, SigHandler::Handler(came)),
             (Signal::SIGTERM, SigHandler::Handler(came)),
@@ -69,6 +79,30 @@ impl Guard {
     /// For a process that ran before: a signal ends the recording, and is not passed on.
     pub(crate) fn install_to_stop() -> Result<Self, Error> {
         Self::install(nix::unistd::Pid::from_raw(NOBODY))
+    }
+
+    /// The recording ends after so long.
+    pub(crate) fn stop_after(&mut self, time: Duration) {
+        let (clock, dropped) = channel();
+        self.clock = Some(clock);
+        std::thread::spawn(move || {
+            // Signals are for the thread that waits for the program.
+            let _ = SigSet::all().thread_block();
+            if dropped.recv_timeout(time) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            TIME_UP.store(true, Ordering::SeqCst);
+            STOP.store(true, Ordering::SeqCst);
+            // Said again and again, in case it is said just before a wait begins.
+            while dropped.recv_timeout(AGAIN / 20) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill(Pid::this(), Signal::SIGALRM);
+            }
+        });
+    }
+
+    /// Whether the recording ends because its time is up.
+    pub(crate) fn is_time_up(&self) -> bool {
+        TIME_UP.load(Ordering::Relaxed)
     }
 
     /// These signals ask for a snapshot.
@@ -125,6 +159,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.clock = None;
         set_timer(Duration::ZERO, Duration::ZERO);
         for (signal, action) in self.old.drain(..) {
             // SAFETY: puts back what was there before.

@@ -55,6 +55,8 @@ pub struct Request<'a> {
     pub snapshot_size: Option<usize>,
     /// When to take snapshots; without, one is taken at the end.
     pub triggers: Option<Triggers>,
+    /// The recording ends after so long, in real time.
+    pub duration: Option<Duration>,
     /// Faults to inject.
     pub inject: Option<Injection>,
     /// Record child processes too.
@@ -64,7 +66,7 @@ pub struct Request<'a> {
 }
 
 /// How far a recording is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Instructions executed.
     pub instructions: u64,
@@ -96,7 +98,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-/// Runs a program and records it until it ends, or until Ctrl-C stops the recording.
+/// Runs a program and records it until it ends, or until Ctrl-C stops the recording. `progress` is first
+/// called when all is armed, before anything is recorded.
 ///
 /// # Errors
 /// The program can't be started or traced, or the capture can't be written (nothing is left under
@@ -118,6 +121,8 @@ pub(crate) enum Early {
     Full,
     /// All snapshots were taken.
     Taken,
+    /// Its time was up.
+    TimeUp,
 }
 
 impl Request<'_> {
@@ -136,6 +141,9 @@ pub(crate) fn describe(end: End, early: Option<Early>, interrupted: bool) -> Str
         }
         (Some(Early::Full), _) => {
             return "as many instructions as were to be recorded; the program went on".to_string();
+        }
+        (Some(Early::TimeUp), _) => {
+            return "as long as was to be recorded; the program went on".to_string();
         }
         (Some(Early::Taken), _) => {
             return "all snapshots were taken; the program went on".to_string();

@@ -46,6 +46,7 @@ pub(crate) fn record(
     let mut guard = Guard::install(tracee.pid)?;
     guard.answer(&request.signals())?;
     let mut stepper = Stepper::new(tracee, guard, request, program.words())?;
+    stepper.begin(request, progress);
     if let Some(end) = stepper.run_to_start()? {
         return stepper.ended(end, None);
     }
@@ -72,6 +73,7 @@ pub(crate) fn attach(
         let note = format!("the process has {others} more threads, which were not recorded");
         stepper.recording.note(&note);
     }
+    stepper.begin(request, progress);
     stepper.run(progress)
 }
 
@@ -133,6 +135,23 @@ impl Stepper {
         })
     }
 
+    /// All is armed.
+    fn begin(&mut self, request: &Request<'_>, progress: &mut dyn FnMut(Progress)) {
+        if let Some(time) = request.duration {
+            self.guard.stop_after(time);
+        }
+        progress(Progress::default());
+    }
+
+    /// Why the recording ends before the program.
+    fn early(&self) -> Early {
+        if self.guard.is_time_up() {
+            Early::TimeUp
+        } else {
+            self.recording.early()
+        }
+    }
+
     fn pid(&self) -> u32 {
         self.tracee.pid.as_raw() as u32
     }
@@ -159,7 +178,7 @@ impl Stepper {
                 return self.stop_running();
             };
             if !stop.is_end() && (self.guard.must_stop() || self.recording.is_full()) {
-                let early = self.recording.early();
+                let early = self.early();
                 return self.stop_stopped(stop, early);
             }
             next = self.stopped(stop, instruction)?;
@@ -424,7 +443,7 @@ impl Stepper {
     /// Stops recording the program, which is running.
     fn stop_running(self) -> Result<Outcome, Error> {
         let stop = self.tracee.interrupt()?;
-        let early = self.recording.early();
+        let early = self.early();
         self.stop_stopped(stop, early)
     }
 

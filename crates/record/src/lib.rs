@@ -44,6 +44,7 @@ pub mod facts;
 mod memory;
 pub mod plan;
 pub mod pmu;
+mod ready;
 pub mod refusal;
 mod resolve;
 pub mod ring;
@@ -52,6 +53,7 @@ mod trigger;
 mod watch;
 
 pub use calls::{Call, Calls};
+pub use ready::Ready;
 pub use resolve::Unresolved;
 pub use trigger::{FilePlace, ParseError, Place, Trigger, TriggerSignal, duration, duration_text};
 pub use watch::{Hit, MappedFile, Moment, Tally, Triggers, Watch};

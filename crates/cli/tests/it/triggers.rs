@@ -361,6 +361,50 @@ fn what_is_misspelt_is_told_before_the_program_runs() {
     assert!(column.contains("did you mean endings.c:3?"), "{column}");
 }
 
+/// A shell waits for the line on a descriptor of its own; then the recording ends by its time.
+#[test]
+fn a_script_knows_when_it_may_begin() {
+    let program = Program::build("slow_calls.c");
+    let mut running = Running::start(&program);
+    let script = r#"
+        exec 5>&1
+        "$0" attach -p "$1" --for 300ms --ready-fd 7 -o "$2" --json 7>&1 >&5 2>"$2.err" | {
+            read -r line && echo "heard $line"
+        } >&2
+    "#;
+    let begin = Instant::now();
+    let output = Command::new("bash")
+        .args(["-c", script])
+        .arg(ptrail().get_program())
+        .arg(running.child.id().to_string())
+        .arg(program.folder.path().join("x.folded"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text, "heard ready\n");
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    let errors = std::fs::read_to_string(program.folder.path().join("x.folded.err")).unwrap();
+    let summary: Value = serde_json::from_str(errors.lines().last().unwrap()).unwrap();
+    let end = "as long as was to be recorded; the program went on";
+    assert_eq!(summary["end"], end);
+    running.go();
+    running.end();
+}
+
+#[test]
+fn a_recording_by_time_lets_the_program_go_on() {
+    for engine in engines() {
+        let recorded = Recorded::new(
+            &["--source", engine, "--for", "200ms"],
+            &["sh", "-c", "sleep 1; echo slept"],
+            "",
+        );
+        assert_eq!(recorded.outcome.stdout, "slept\n", "{engine}");
+        let end = "as long as was to be recorded";
+        assert!(recorded.messages.contains(end), "{}", recorded.messages);
+    }
+}
+
 /// A running program, until its `ready`.
 struct Running {
     child: std::process::Child,

@@ -47,11 +47,15 @@ pub(crate) fn record(
     let pid = qemu.pid;
     let mut guard = Guard::install(pid)?;
     guard.answer(&request.signals())?;
+    if let Some(time) = request.duration {
+        guard.stop_after(time);
+    }
     let mut recording =
         Recording::new(Engine::Qemu, request, pid.as_raw() as u32, program.words())?;
     recording.image_replaced(pid.as_raw() as u32, &program.kernel_name())?;
     let turns = Turns::new(memory, recording);
     let session = Session { qemu, guard, turns };
+    progress(Progress::default());
     session.run(progress)
 }
 
@@ -89,7 +93,12 @@ impl Session {
                 break end;
             }
             if self.guard.must_stop() {
-                return self.stop(Early::Stopped);
+                let early = if self.guard.is_time_up() {
+                    Early::TimeUp
+                } else {
+                    Early::Stopped
+                };
+                return self.stop(early);
             }
             std::thread::sleep(PAUSE);
         };
