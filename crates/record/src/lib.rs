@@ -13,7 +13,8 @@
 //!    [`trials`] tries it; [`check`] makes a report of the three.
 //! 2. [`plan`] has the system calls that a recording takes, in their order; [`event`] makes them, and
 //!    [`refusal`] knows what each error number means.
-//! 3. [`ring`] reads records and trace out of the memory shared with the kernel.
+//! 3. [`session`] carries a plan out and reads what comes; a [`hit`] is what a trigger tells.
+//! 4. [`ring`] reads records and trace out of the memory shared with the kernel.
 //!
 //! ```
 //! use ptrail_record::{Moment, Trigger, Triggers, Watch};
@@ -41,6 +42,7 @@ mod calls;
 pub mod check;
 pub mod event;
 pub mod facts;
+pub mod hit;
 mod memory;
 pub mod plan;
 pub mod pmu;
@@ -48,6 +50,7 @@ mod ready;
 pub mod refusal;
 mod resolve;
 pub mod ring;
+pub mod session;
 pub mod trials;
 mod trigger;
 mod watch;

@@ -12,6 +12,7 @@
 //! zero, leaving it out loses nothing, whether the ring went round or not; and if anything is not, it
 //! did. No more needs to be known.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
@@ -25,7 +26,7 @@ const RECORD_HEADER: usize = 8;
 /// The records of an event.
 #[derive(Debug)]
 pub struct Records {
-    base: Base,
+    base: Arc<Base>,
 }
 
 /// A record as the kernel wrote it.
@@ -70,7 +71,9 @@ impl Records {
         if words > 0 && !words.is_power_of_two() {
             return Err(RingError::Shape);
         }
-        Ok(Self { base })
+        Ok(Self {
+            base: Arc::new(base),
+        })
     }
 
     /// Takes all records that there are, the oldest first.
@@ -121,9 +124,9 @@ impl Records {
     ///
     /// # Errors
     /// [`RingError::Shape`].
-    pub fn aux(&self, map: MmapRaw) -> Result<Aux<'_>, RingError> {
+    pub fn aux(&self, map: MmapRaw) -> Result<Aux, RingError> {
         Ok(Aux {
-            base: &self.base,
+            base: Arc::clone(&self.base),
             area: Area::new(map).ok_or(RingError::Shape)?,
         })
     }
@@ -153,12 +156,12 @@ impl Records {
 
 /// The AUX area of an event.
 #[derive(Debug)]
-pub struct Aux<'a> {
-    base: &'a Base,
+pub struct Aux {
+    base: Arc<Base>,
     area: Area,
 }
 
-impl Aux<'_> {
+impl Aux {
     /// What a snapshot's ring holds, the oldest byte first; it may begin inside a packet. The event must
     /// have been stopped. Zeros at its beginning are left out.
     ///
