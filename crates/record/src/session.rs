@@ -13,7 +13,7 @@ use crate::attr::{Attr, Flags};
 use crate::event::Event;
 use crate::facts::Facts;
 use crate::hit::Sample;
-use crate::plan::{Call, Plan, Role, StopBy};
+use crate::plan::{Call, Plan, Role};
 use crate::refusal::{Asked, Refusal, explain};
 use crate::ring::{Aux, Records, RingError};
 
@@ -316,16 +316,5 @@ impl Process {
 impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-/// How a hit stops the trace, for people.
-#[must_use]
-pub const fn stop_text(stop: StopBy) -> &'static str {
-    match stop {
-        StopBy::Leader => "by the kernel, before the next instruction",
-        StopBy::Pause => "by the kernel, within the trap",
-        StopBy::Sample => "not at all: the kernel copies 64 KiB at each hit",
-        StopBy::UserSpace => "by ptrail, when it hears of the hit",
     }
 }

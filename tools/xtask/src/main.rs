@@ -3,6 +3,8 @@
 //! ```text
 //! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 //! cargo xtask testdata   compiles testdata/programs and checks what each program prints
+//! cargo xtask hardware-test
+//!                        what needs a CPU with Intel PT; prints a report to send
 //! cargo xtask bench decode [TRACE…]
 //!                        this decoder and others on the same traces
 //! ```
@@ -20,6 +22,8 @@ use xtask::{Corpus, Outcome, workspace_root};
 const HELP: &str = "\
 cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 cargo xtask testdata   compiles testdata/programs and checks what each program prints
+cargo xtask hardware-test
+                       what needs a CPU with Intel PT, and skips itself elsewhere; prints a report to send
 cargo xtask bench decode [TRACE…]
                        this decoder and others, in turn on the same traces: perf.data files, or
                        folders with trace.pt, pages.addr and pages.dump; without TRACE, on captures
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["ci"] => ci(),
         ["testdata"] => testdata(),
+        ["hardware-test"] => hardware_test(),
         ["bench", "decode", ref traces @ ..] => bench_decode(traces),
         ["help" | "-h" | "--help"] => {
             eprintln!("{HELP}");
@@ -59,6 +64,14 @@ fn ci() -> Result<()> {
     cargo("test", &["--workspace", "--exclude", "ptrail-bench"])?;
     // Without the advisories: they need the network, and a new one is no fault of the change at hand.
     cargo_if_installed("deny", &["check", "bans", "licenses", "sources"])
+}
+
+/// What this machine says of itself, then the tests that need its trace unit, with all that they print.
+fn hardware_test() -> Result<()> {
+    cargo("run", &["-q", "-p", "ptrail", "--", "check"])?;
+    let tests = ["-p", "ptrail-record", "--test", "it", "hardware::"];
+    let shown = ["--", "--nocapture", "--test-threads", "1"];
+    cargo("test", &[&tests[..], &shown[..]].concat())
 }
 
 fn bench_decode(traces: &[&str]) -> Result<()> {

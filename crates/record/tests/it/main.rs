@@ -5,5 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod events;
+mod hardware;
 mod session;
 mod target;
