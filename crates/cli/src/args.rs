@@ -71,8 +71,9 @@ pub(crate) struct RunArgs {
 /// Record a running process, and write its timeline.
 ///
 /// The process's first thread is single-stepped, some 35,000 instructions a second, until it ends,
-/// `--limit` is reached, or Ctrl-C comes; then the process goes on as before. Exit status: 0; 1 if it
-/// could not be recorded or the output could not be written; 2 for wrong usage.
+/// `--limit` or `--for` is reached, the snapshots are taken, COMMAND has ended, or Ctrl-C comes; then the
+/// process goes on as before. Exit status: COMMAND's, else 0; 1 if it could not be recorded or the output
+/// could not be written; 2 for wrong usage.
 #[derive(Parser)]
 pub(crate) struct AttachArgs {
     /// The process, by its id
@@ -81,6 +82,10 @@ pub(crate) struct AttachArgs {
 
     #[command(flatten)]
     pub(crate) recording: RecordingArgs,
+
+    /// Run this when the recording is armed, and record as long as it runs
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// What `run` and `attach` have in common.

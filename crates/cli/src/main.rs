@@ -8,6 +8,7 @@ mod decode;
 mod dump;
 mod info;
 mod input;
+mod occasion;
 mod pack;
 mod progress;
 mod report;

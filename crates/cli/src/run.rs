@@ -14,6 +14,7 @@ use ptrail_pipeline::Session;
 use ptrail_record::{Ready, Trigger, Unresolved};
 
 use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
+use crate::occasion::Occasion;
 use crate::progress::Line;
 use crate::{decode, report};
 
@@ -22,7 +23,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     look_for(&args.recording.triggers, &program.path)?;
     let (engine, why) = choose(args.source, &program)?;
     let name = program.args.first().cloned().unwrap_or_default();
-    record_and_write(&args.recording, &name, |request| Request {
+    let always = Occasion::new(Vec::new());
+    record_and_write(&args.recording, &name, &always, |request| Request {
         subject: Subject::Program(&program, engine),
         window: Window {
             start: args.window_start.clone(),
@@ -37,16 +39,19 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
 pub(crate) fn attach(args: AttachArgs) -> Result<ExitCode> {
     let name = std::fs::read_to_string(format!("/proc/{}/comm", args.pid)).unwrap_or_default();
     let name = OsString::from(name.trim_end());
-    record_and_write(&args.recording, &name, |request| Request {
+    let occasion = Occasion::new(args.command);
+    let code = record_and_write(&args.recording, &name, &occasion, |request| Request {
         subject: Subject::Process(args.pid),
         ..request
-    })
+    })?;
+    Ok(occasion.end()?.unwrap_or(code))
 }
 
 /// Records what `subject` makes of a request, decodes it, and writes it.
 fn record_and_write<'a>(
     args: &RecordingArgs,
     name: &OsStr,
+    occasion: &Occasion,
     subject: impl FnOnce(Request<'a>) -> Request<'a>,
 ) -> Result<ExitCode> {
     let outputs = match (args.capture_only, args.outputs.is_empty()) {
@@ -94,6 +99,7 @@ fn record_and_write<'a>(
             if let Some(ready) = ready.take() {
                 ready.tell();
             }
+            occasion.begin();
             line.recording(progress.instructions, progress.elapsed);
         })?
     };

@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::libc;
@@ -16,6 +18,7 @@ use nix::unistd::Pid;
 use ptrail_record::TriggerSignal;
 
 use crate::Error;
+use crate::request::Early;
 
 /// How long the program may take to get the signal by itself before it is passed on.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -37,14 +40,18 @@ static PASSED_ON: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
 /// The recording's time is up.
 static TIME_UP: AtomicBool = AtomicBool::new(false);
+/// There is a recording, and SIGALRM has its handler.
+static HAS_GUARD: Mutex<bool> = Mutex::new(false);
+/// What the recording was to last for has ended.
+static OCCASION_ENDED: AtomicBool = AtomicBool::new(false);
 /// Signals that ask for a snapshot and came, one bit each.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// Signal handlers for the time of a recording; dropping it restores the old ones.
 pub(crate) struct Guard {
     old: Vec<(Signal, SigAction)>,
-    /// Dropped, it ends the thread that waits for the recording's time to be up.
-    clock: Option<Sender<()>>,
+    /// The thread that waits for the recording's time to be up; it ends when the sender is dropped.
+    clock: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Guard {
@@ -55,6 +62,7 @@ impl Guard {
         PASSED_ON.store(false, Ordering::SeqCst);
         STOP.store(false, Ordering::SeqCst);
         TIME_UP.store(false, Ordering::SeqCst);
+        OCCASION_ENDED.store(false, Ordering::SeqCst);
         let mut guard = Self {
             old: Vec::new(),
             clock: None,
@@ -73,6 +81,7 @@ impl Guard {
                 unsafe { sigaction(signal, &action) }.map_err(Error::system("catch signals"))?;
             guard.old.push((signal, old));
         }
+        *HAS_GUARD.lock().unwrap_or_else(PoisonError::into_inner) = true;
         Ok(guard)
     }
 
@@ -84,8 +93,7 @@ impl Guard {
     /// The recording ends after so long.
     pub(crate) fn stop_after(&mut self, time: Duration) {
         let (clock, dropped) = channel();
-        self.clock = Some(clock);
-        std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             // Signals are for the thread that waits for the program.
             let _ = SigSet::all().thread_block();
             if dropped.recv_timeout(time) != Err(RecvTimeoutError::Timeout) {
@@ -98,11 +106,18 @@ impl Guard {
                 let _ = kill(Pid::this(), Signal::SIGALRM);
             }
         });
+        self.clock = Some((clock, thread));
     }
 
-    /// Whether the recording ends because its time is up.
-    pub(crate) fn is_time_up(&self) -> bool {
-        TIME_UP.load(Ordering::Relaxed)
+    /// Why the recording is to be stopped, if it is and that was no signal.
+    pub(crate) fn early(&self) -> Option<Early> {
+        if TIME_UP.load(Ordering::Relaxed) {
+            Some(Early::TimeUp)
+        } else if OCCASION_ENDED.load(Ordering::Relaxed) {
+            Some(Early::OccasionEnded)
+        } else {
+            None
+        }
     }
 
     /// These signals ask for a snapshot.
@@ -159,12 +174,29 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.clock = None;
+        // Nobody may send SIGALRM when its handler is gone.
+        if let Some((sender, thread)) = self.clock.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+        *HAS_GUARD.lock().unwrap_or_else(PoisonError::into_inner) = false;
         set_timer(Duration::ZERO, Duration::ZERO);
         for (signal, action) in self.old.drain(..) {
             // SAFETY: puts back what was there before.
             let _ = unsafe { sigaction(signal, &action) };
         }
+    }
+}
+
+/// Ends the recording that is under way in this process: what it was to last for, such as a command, has
+/// ended. May be called by any thread.
+pub fn occasion_ended() {
+    let has_guard = HAS_GUARD.lock().unwrap_or_else(PoisonError::into_inner);
+    if *has_guard {
+        OCCASION_ENDED.store(true, Ordering::SeqCst);
+        STOP.store(true, Ordering::SeqCst);
+        // A wait may be about to begin.
+        set_timer(AGAIN / 20, AGAIN / 20);
     }
 }
 

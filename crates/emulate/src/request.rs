@@ -123,6 +123,8 @@ pub(crate) enum Early {
     Taken,
     /// Its time was up.
     TimeUp,
+    /// What it was to last for has ended.
+    OccasionEnded,
 }
 
 impl Request<'_> {
@@ -141,6 +143,9 @@ pub(crate) fn describe(end: End, early: Option<Early>, interrupted: bool) -> Str
         }
         (Some(Early::Full), _) => {
             return "as many instructions as were to be recorded; the program went on".to_string();
+        }
+        (Some(Early::OccasionEnded), _) => {
+            return "as long as the command ran; the program went on".to_string();
         }
         (Some(Early::TimeUp), _) => {
             return "as long as was to be recorded; the program went on".to_string();

@@ -145,11 +145,7 @@ impl Stepper {
 
     /// Why the recording ends before the program.
     fn early(&self) -> Early {
-        if self.guard.is_time_up() {
-            Early::TimeUp
-        } else {
-            self.recording.early()
-        }
+        self.guard.early().unwrap_or_else(|| self.recording.early())
     }
 
     fn pid(&self) -> u32 {

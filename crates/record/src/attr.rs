@@ -74,6 +74,8 @@ bitflags! {
         const CPU = 1 << 7;
         /// Registers of the user code.
         const REGS_USER = 1 << 12;
+        /// A piece of the user code's stack.
+        const STACK_USER = 1 << 13;
         /// Event.
         const IDENTIFIER = 1 << 16;
         /// A piece of the AUX area.
@@ -133,6 +135,7 @@ pub struct Attr {
     /// `bp_len`, or `config2`.
     pub config2: u64,
     pub sample_regs_user: u64,
+    pub sample_stack_user: u32,
     pub aux_watermark: u32,
     pub aux_sample_size: u32,
     pub aux_action: AuxAction,

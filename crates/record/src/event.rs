@@ -167,6 +167,7 @@ fn raw(attr: &Attr) -> perf_event_attr {
         config: attr.config,
         sample_type: attr.sample_type.bits(),
         sample_regs_user: attr.sample_regs_user,
+        sample_stack_user: attr.sample_stack_user,
         aux_watermark: attr.aux_watermark,
         aux_sample_size: attr.aux_sample_size,
         bp_type: attr.bp_type,

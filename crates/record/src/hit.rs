@@ -17,6 +17,8 @@ pub struct Sample {
     pub ip: u64,
     /// The first six integer arguments and the stack pointer, if it was 64-bit code.
     pub registers: Option<([u64; 6], u64)>,
+    /// What the stack pointer points to: at a function's entry, where it returns to.
+    pub top: Option<u64>,
 }
 
 /// `PERF_SAMPLE_REGS_ABI_64`.
@@ -57,6 +59,9 @@ impl Sample {
         } else {
             None
         };
+        // A size, so many bytes, and how many of them are true.
+        let size = words.next().unwrap_or(0);
+        let top = if size == 8 { words.next() } else { None };
         Some(Self {
             pid: thread as u32,
             tid: (thread >> 32) as u32,
@@ -64,6 +69,7 @@ impl Sample {
             time,
             ip,
             registers,
+            top,
         })
     }
 }

@@ -13,7 +13,8 @@
 //!    [`trials`] tries it; [`check`] makes a report of the three.
 //! 2. [`plan`] has the system calls that a recording takes, in their order; [`event`] makes them, and
 //!    [`refusal`] knows what each error number means.
-//! 3. [`session`] carries a plan out and reads what comes; a [`hit`] is what a trigger tells.
+//! 3. [`session`] carries a plan out and reads what comes; a [`hit`] is what a trigger tells, and
+//!    [`pairs`] makes calls of hits at entries and returns.
 //! 4. [`ring`] reads records and trace out of the memory shared with the kernel.
 //!
 //! ```
@@ -44,6 +45,7 @@ pub mod event;
 pub mod facts;
 pub mod hit;
 mod memory;
+pub mod pairs;
 pub mod plan;
 pub mod pmu;
 mod ready;

@@ -469,7 +469,7 @@ impl Planner<'_> {
             let trace = self.open(Role::Trace, self.trace(config, true), target, None);
             return (trace, vec![on(trace)]);
         };
-        let mut trigger = self.trigger(address);
+        let mut trigger = trigger(address);
         match self.request.stop {
             StopBy::Leader => {
                 trigger.flags |= Flags::DISABLED;
@@ -610,20 +610,23 @@ impl Planner<'_> {
             ..Attr::default()
         }
     }
+}
 
-    fn trigger(&self, address: u64) -> Attr {
-        Attr {
-            kind: TYPE_BREAKPOINT,
-            sample_period: 1,
-            sample_type: IDENTITY | Sample::IP | Sample::REGS_USER,
-            flags: Flags::EXCLUDE_KERNEL | Flags::EXCLUDE_HV | Flags::SAMPLE_ID_ALL,
-            wakeup: 1,
-            bp_type: BREAKPOINT_X,
-            config1: address,
-            config2: BREAKPOINT_X_LEN,
-            sample_regs_user: register::TRIGGER,
-            ..Attr::default()
-        }
+/// An execute breakpoint, whose records have the arguments, the stack pointer and what it points to: at a
+/// function's entry, where it returns to.
+pub(crate) fn trigger(address: u64) -> Attr {
+    Attr {
+        kind: TYPE_BREAKPOINT,
+        sample_period: 1,
+        sample_type: IDENTITY | Sample::IP | Sample::REGS_USER | Sample::STACK_USER,
+        flags: Flags::EXCLUDE_KERNEL | Flags::EXCLUDE_HV | Flags::SAMPLE_ID_ALL,
+        wakeup: 1,
+        bp_type: BREAKPOINT_X,
+        config1: address,
+        config2: BREAKPOINT_X_LEN,
+        sample_regs_user: register::TRIGGER,
+        sample_stack_user: 8,
+        ..Attr::default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::attr::{Attr, Flags};
 use crate::event::Event;
 use crate::facts::Facts;
 use crate::hit::Sample;
-use crate::plan::{Call, Plan, Role};
+use crate::plan::{Call, Plan, Role, trigger};
 use crate::refusal::{Asked, Refusal, explain};
 use crate::ring::{Aux, Records, RingError};
 
@@ -35,6 +35,8 @@ pub struct Session {
 #[derive(Debug)]
 struct Opened {
     role: Role,
+    pid: i32,
+    cpu: i32,
     event: Event,
     ring: Option<Records>,
     aux: Option<Aux>,
@@ -91,6 +93,8 @@ impl Session {
                 let event = open(attr, *pid, *cpu, group).map_err(|error| (asked, error))?;
                 self.events.push(Opened {
                     role: *role,
+                    pid: *pid,
+                    cpu: *cpu,
                     event,
                     ring: None,
                     aux: None,
@@ -215,6 +219,37 @@ impl Session {
             .iter_mut()
             .filter(move |opened| opened.role == role)
             .filter_map(|opened| opened.ring.as_mut())
+    }
+
+    /// Arms a further breakpoint beside each trigger; its hits stand in the same rings, in their order.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn arm(&mut self, address: u64, facts: &Facts) -> Result<(), Refusal> {
+        let mut new = Vec::new();
+        let triggers = self
+            .events
+            .iter()
+            .filter(|opened| opened.role == Role::Trigger);
+        for beside in triggers.filter(|opened| opened.ring.is_some()) {
+            let (pid, cpu) = (beside.pid, beside.cpu);
+            let event = Event::open(&trigger(address), pid, cpu, None)
+                .and_then(|event| event.set_output(&beside.event).map(|()| event))
+                .map_err(|error| {
+                    let asked = Asked::Breakpoint { address };
+                    explain(asked, error.raw_os_error().unwrap_or(0), facts)
+                })?;
+            new.push(Opened {
+                role: Role::Trigger,
+                pid,
+                cpu,
+                event,
+                ring: None,
+                aux: None,
+            });
+        }
+        self.events.extend(new);
+        Ok(())
     }
 
     /// What all events of a role have counted: hits of the triggers, exactly.

@@ -392,6 +392,33 @@ fn a_script_knows_when_it_may_begin() {
 }
 
 #[test]
+fn a_process_is_recorded_while_a_command_runs() {
+    let program = Program::build("slow_calls.c");
+    let mut running = Running::start(&program);
+    let output = running
+        .attach(&program, &[])
+        .args(["--", "sh", "-c", "sleep 0.2; echo ran; exit 7"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    assert_eq!(output.stdout, b"ran\n");
+    let summary: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let end = "as long as the command ran; the program went on";
+    assert_eq!(summary["end"], end);
+    let output = running
+        .attach(&program, &["--quiet"])
+        .args(["--", "/no/such/command"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot run /no/such/command"), "{text}");
+    running.go();
+    running.end();
+}
+
+#[test]
 fn a_recording_by_time_lets_the_program_go_on() {
     for engine in engines() {
         let recorded = Recorded::new(

@@ -93,12 +93,8 @@ impl Session {
                 break end;
             }
             if self.guard.must_stop() {
-                let early = if self.guard.is_time_up() {
-                    Early::TimeUp
-                } else {
-                    Early::Stopped
-                };
-                return self.stop(early);
+                let early = self.guard.early();
+                return self.stop(early.unwrap_or(Early::Stopped));
             }
             std::thread::sleep(PAUSE);
         };

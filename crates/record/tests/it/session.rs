@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ptrail_perfdata::{Record, Sideband};
 use ptrail_record::attr::TYPE_SOFTWARE;
 use ptrail_record::facts::Facts;
+use ptrail_record::pairs::Pairs;
 use ptrail_record::plan::{Call, Plan, Request, Ring, Role, Scope, StopBy, Timing};
 use ptrail_record::pmu::Pmu;
 use ptrail_record::refusal::Refusal;
@@ -107,6 +108,55 @@ fn a_hot_trigger_is_counted_exactly() {
         "{CALLS} hits in {:?}: {told} told in {drains} drains, {lost} told as lost",
         begin.elapsed()
     );
+}
+
+/// Breakpoints at the entry and at the return address, which the first call tells, at native speed: exactly
+/// the slow calls are slow, by the kernel's times.
+#[test]
+fn slow_calls_are_told_apart() {
+    let mut target = Target::start();
+    let mut session = open(&target, Some(target.landing), StopBy::UserSpace).unwrap();
+    let landing = target.landing;
+    let mut pairs = Pairs::default();
+    let mut slow = Vec::new();
+    let mut calls = 0;
+    let mut returned = 0;
+    let mut take = |session: &mut Session| {
+        for hit in session.hits().samples {
+            let (arguments, stack) = hit.registers.unwrap();
+            if hit.ip == landing {
+                calls += 1;
+                let site = hit.top.unwrap();
+                if let Some(site) = pairs.entered(hit.tid, hit.time, stack, site) {
+                    session.arm(site, &facts()).unwrap();
+                }
+                slow.push((arguments[0], None));
+            } else if let Some(call) = pairs.came_back(hit.tid, hit.time, stack) {
+                returned += 1;
+                slow.last_mut().unwrap().1 = Some(call.end - call.begin);
+            }
+        }
+    };
+    // Two calls from the one place: the first tells where it returns to.
+    target.does("c 1");
+    take(&mut session);
+    target.does("c 1");
+    take(&mut session);
+    target.does("p 210");
+    take(&mut session);
+    assert_eq!(calls, 212);
+    assert_eq!(returned, 211);
+    assert_eq!(pairs.unseen(), 1);
+    let slow: Vec<u64> = slow
+        .iter()
+        .filter(|(_, took)| took.is_some_and(|took| took >= 5_000_000))
+        .map(|&(number, _)| number)
+        .collect();
+    for number in [100, 200] {
+        assert!(slow.contains(&number), "{slow:?}");
+    }
+    // A busy machine may take the CPU from others too, but not from all of them.
+    assert!(slow.len() < 20, "{slow:?}");
 }
 
 /// The hit takes the whole group off: the stand-in's clock does not run on.

@@ -1,6 +1,6 @@
 /* Waits for a letter on standard input, and does what it says; answers with a line.
    c N: calls landing(1) .. landing(N).  m: maps code, names itself, runs a thread that sleeps.
-   s: spins for 200 ms of CPU time.  q: ends. */
+   p N: the same, and every 100th call sleeps 5 ms.  s: spins for 200 ms of CPU time.  q: ends. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -13,8 +13,12 @@
 
 volatile unsigned long total;
 
+static unsigned long sleeps;
+
 __attribute__((noinline)) void landing(unsigned long number) {
     total += number;
+    if (sleeps && number % sleeps == 0)
+        usleep(5000);
 }
 
 static void *sleeper(void *unused) {
@@ -27,7 +31,8 @@ int main(void) {
     printf("%p\n", (void *)landing);
     char line[64];
     while (fgets(line, sizeof line, stdin) && line[0] != 'q') {
-        if (line[0] == 'c') {
+        if (line[0] == 'c' || line[0] == 'p') {
+            sleeps = line[0] == 'p' ? 100 : 0;
             unsigned long calls = strtoul(line + 1, NULL, 10);
             for (unsigned long number = 1; number <= calls; number++)
                 landing(number);
