@@ -6,5 +6,6 @@
 
 mod events;
 mod hardware;
+mod limits;
 mod session;
 mod target;

@@ -25,7 +25,7 @@ fn stand_in() -> Pmu {
     }
 }
 
-fn request(threads: Vec<u32>, breakpoint: Option<u64>, stop: StopBy) -> Request {
+pub(crate) fn request(threads: Vec<u32>, breakpoint: Option<u64>, stop: StopBy) -> Request {
     Request {
         scope: Scope::Threads(threads),
         ring: Ring::Snapshot(4096),
@@ -41,7 +41,7 @@ fn request(threads: Vec<u32>, breakpoint: Option<u64>, stop: StopBy) -> Request 
 }
 
 /// The plan without the AUX area, which the stand-in has not.
-fn plan(request: &Request) -> Plan {
+pub(crate) fn plan(request: &Request) -> Plan {
     let mut plan = Plan::new(request, &stand_in()).unwrap();
     plan.calls
         .retain(|call| !matches!(call, Call::MapAux { .. }));
@@ -238,6 +238,61 @@ fn the_sideband_has_what_happens() {
     // It waits for its input, and for the thread.
     assert!(switched(true) >= 2 && switched(false) >= 2);
     assert!(records.iter().all(|s| s.time.is_some()), "{records:?}");
+}
+
+/// Rings of CPUs, which the threads' events share; a thread that is born later is followed.
+#[test]
+fn inherited_events_follow_new_threads() {
+    let mut target = Target::start();
+    let cpus = std::thread::available_parallelism().unwrap().get() as u32;
+    let request = Request {
+        scope: Scope::Inherited {
+            threads: vec![target.pid()],
+            cpus: (0..cpus).collect(),
+        },
+        ..request(Vec::new(), Some(target.landing), StopBy::UserSpace)
+    };
+    let mut session = Session::open(&plan(&request), &facts(), &mut || {}).unwrap();
+    target.does("t 100");
+    target.does("c 10");
+    let hits = session.hits();
+    assert_eq!(session.count(Role::Trigger).unwrap(), 110);
+    assert_eq!((hits.samples.len(), hits.lost), (110, 0));
+    let new = hits.samples.iter().filter(|hit| hit.tid != target.pid());
+    assert_eq!(new.count(), 100);
+    // The new thread's own records, too.
+    let exits = session.sideband();
+    let exit = |s: &&Sideband| s.record == Record::Exit && s.pid == Some(target.pid());
+    assert_eq!(exits.iter().filter(exit).count(), 1);
+}
+
+/// All that runs on the CPUs: each switch says who comes next.
+#[test]
+fn whole_cpus_tell_who_runs() {
+    let facts = facts();
+    if !facts.may_perf() && facts.paranoid > Some(0) {
+        eprintln!("SKIPPED: whole CPUs are for root, or kernel.perf_event_paranoid 0");
+        return;
+    }
+    let mut target = Target::start();
+    let cpus = std::thread::available_parallelism().unwrap().get() as u32;
+    let request = Request {
+        scope: Scope::Cpus((0..cpus).collect()),
+        ..request(Vec::new(), None, StopBy::UserSpace)
+    };
+    let mut session = Session::open(&plan(&request), &facts, &mut || {}).unwrap();
+    target.does("s");
+    let pid = target.pid();
+    let records = session.sideband();
+    let to_target = records.iter().any(|s| {
+        matches!(s.record, Record::Switch { out: true, other: Some((next, _)), .. } if next == pid)
+    });
+    let away = records
+        .iter()
+        .any(|s| matches!(s.record, Record::Switch { out: true, .. }) && s.pid == Some(pid));
+    let lost = records.iter().any(|s| matches!(s.record, Record::Lost(_)));
+    assert!((to_target && away) || lost, "{} records", records.len());
+    assert!(records.iter().all(|s| s.cpu.is_some() || lost));
 }
 
 #[test]

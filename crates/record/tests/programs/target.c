@@ -1,6 +1,6 @@
 /* Waits for a letter on standard input, and does what it says; answers with a line.
    c N: calls landing(1) .. landing(N).  m: maps code, names itself, runs a thread that sleeps.
-   p N: the same, and every 100th call sleeps 5 ms.  s: spins for 200 ms of CPU time.  q: ends. */
+   t N: the same in a new thread.  p N: the same, and every 100th call sleeps 5 ms.  s: spins for 200 ms of CPU time.  q: ends. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -26,6 +26,12 @@ static void *sleeper(void *unused) {
     return unused;
 }
 
+static void *caller(void *calls) {
+    for (unsigned long number = 1; number <= (unsigned long)calls; number++)
+        landing(number);
+    return NULL;
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
     printf("%p\n", (void *)landing);
@@ -36,6 +42,10 @@ int main(void) {
             unsigned long calls = strtoul(line + 1, NULL, 10);
             for (unsigned long number = 1; number <= calls; number++)
                 landing(number);
+        } else if (line[0] == 't') {
+            pthread_t thread;
+            pthread_create(&thread, NULL, caller, (void *)strtoul(line + 1, NULL, 10));
+            pthread_join(thread, NULL);
         } else if (line[0] == 'm') {
             void *map = mmap(NULL, 8192, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             prctl(PR_SET_NAME, "renamed");
