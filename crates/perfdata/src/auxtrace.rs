@@ -91,7 +91,7 @@ impl AuxtraceInfo {
     }
 
     /// The record's body for a per-thread recording with these settings.
-    pub(crate) fn write(config: &PtConfig, clock: &TimeConv) -> Vec<u8> {
+    pub(crate) fn write(config: &PtConfig, clock: &TimeConv, snapshots: bool) -> Vec<u8> {
         let mut body = Builder::default();
         body.u32(KIND_INTEL_PT).u32(0).u64s(&[
             PMU_TYPE.into(),
@@ -102,7 +102,7 @@ impl AuxtraceInfo {
             BIT_TSC,
             BIT_NORETCOMP,
             0, // context switches: none, the stream is one thread's
-            0, // snapshot mode
+            snapshots.into(),
             0, // one buffer a CPU
             BIT_MTC,
             BITS_MTC_PERIOD,
@@ -326,7 +326,7 @@ mod tests {
                 mtc_freq: 15 - mask,
                 ..settings()
             };
-            let info = AuxtraceInfo::read(&AuxtraceInfo::write(&config, &clock())).unwrap();
+            let info = AuxtraceInfo::read(&AuxtraceInfo::write(&config, &clock(), false)).unwrap();
             assert_eq!(info.pt_config(event_config(&config), None), config);
             assert_eq!(info.clock().unwrap().mult, clock().mult);
         }

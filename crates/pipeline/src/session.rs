@@ -10,6 +10,7 @@ use ptrail_stack::Builder;
 use ptrail_trace::{Fanout, Recording, SinkError, Source, SpanSink, Track, TrackId, TrackKind};
 
 use crate::streams::{BEFORE_FIRST_PSB, streams};
+use crate::triggers::{self, WithHits};
 use crate::{CodeOptions, Part, Statistics, Stream, Summary, base_time, code, parallel};
 
 /// Why a capture could not be decoded.
@@ -211,13 +212,15 @@ impl<'a> Session<'a> {
                 process: self.process_name(stream.pid),
             })?;
             let execs = self.execs(stream.pid);
+            let hits = triggers::hits(self.capture, self.base, stream.tid);
+            let mut marked = WithHits::new(&mut both, track, hits);
             let mut builder = Builder::new(
                 &self.timeline,
                 stream.pid,
                 self.base,
                 execs,
                 track,
-                &mut both,
+                &mut marked,
             );
             self.walk(stream, &mut builder, |builder, end, behind| {
                 summary.clamps += end.clamps;
@@ -230,6 +233,7 @@ impl<'a> Session<'a> {
             })?;
             done += stream.len();
             summary.add(&builder.finish()?);
+            marked.rest()?;
         }
         both.finish()?;
         drop(both);

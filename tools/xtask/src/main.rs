@@ -4,6 +4,8 @@
 //! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 //! cargo xtask testdata   compiles testdata/programs and checks what each program prints
 //! cargo xtask matrix     every test program with every setting of the trace unit, and with faults
+//! cargo xtask hardware-test
+//!                        what needs a CPU with Intel PT; prints a report to send
 //! cargo xtask bench decode [TRACE…]
 //!                        this decoder and others on the same traces
 //! ```
@@ -23,6 +25,8 @@ cargo xtask ci         format, lints, tests, licences: what must pass before a c
 cargo xtask testdata   compiles testdata/programs and checks what each program prints
 cargo xtask matrix     records every test program with every setting of the trace unit, and with
                        faults, and compares what is decoded with what executed (half an hour)
+cargo xtask hardware-test
+                       what needs a CPU with Intel PT, and skips itself elsewhere; prints a report to send
 cargo xtask bench decode [TRACE…]
                        this decoder and others, in turn on the same traces: perf.data files, or
                        folders with trace.pt, pages.addr and pages.dump; without TRACE, on captures
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         ["ci"] => ci(),
         ["testdata"] => testdata(),
         ["matrix"] => matrix(),
+        ["hardware-test"] => hardware_test(),
         ["bench", "decode", ref traces @ ..] => bench_decode(traces),
         ["help" | "-h" | "--help"] => {
             eprintln!("{HELP}");
@@ -79,6 +84,14 @@ fn matrix() -> Result<()> {
         ],
         &[("PTRAIL_WHOLE_MATRIX", "1")],
     )
+}
+
+/// What this machine says of itself, then the tests that need its trace unit, with all that they print.
+fn hardware_test() -> Result<()> {
+    cargo("run", &["-q", "-p", "ptrail", "--", "check"])?;
+    let tests = ["-p", "ptrail-record", "--test", "it", "hardware::"];
+    let shown = ["--", "--nocapture", "--test-threads", "1"];
+    cargo("test", &[&tests[..], &shown[..]].concat())
 }
 
 fn bench_decode(traces: &[&str]) -> Result<()> {

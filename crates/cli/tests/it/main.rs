@@ -5,6 +5,7 @@
 
 mod attach;
 mod captures;
+mod check;
 mod clock;
 mod corpus;
 mod endings;
@@ -25,5 +26,6 @@ mod refusals;
 mod spans;
 mod stack_truth;
 mod threads;
+mod triggers;
 mod viewer;
 mod window;
