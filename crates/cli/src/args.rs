@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::input::InputArgs;
+use crate::outputs::{OutputArgs, SelectionArgs};
 
 /// Flight recorder and time microscope for Linux programs.
 ///
@@ -84,12 +85,8 @@ pub(crate) struct AttachArgs {
 /// What `run` and `attach` have in common.
 #[derive(clap::Args)]
 pub(crate) struct RecordingArgs {
-    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
-    /// .instructions.folded (flame graphs), .callgrind, .pprof. May be given several times [default:
-    /// PROGRAM.pftrace]
-    #[arg(short, long = "output", value_name = "FILE")]
-    pub(crate) outputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
 
     /// Clock resolution
     #[arg(long, value_enum, default_value_t = Timing::Cyc)]
@@ -100,7 +97,7 @@ pub(crate) struct RecordingArgs {
     pub(crate) keep_capture: Option<PathBuf>,
 
     /// Only record: write the capture (`--keep-capture`), no timeline
-    #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
+    #[arg(long, requires = "keep_capture", conflicts_with_all = ["outputs", "formats"])]
     pub(crate) capture_only: bool,
 
     /// Record at most N instructions; then the program goes on unrecorded
@@ -150,12 +147,8 @@ pub(crate) struct DecodeArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
-    /// .instructions.folded (flame graphs), .callgrind, .pprof. May be given several times [default:
-    /// INPUT.pftrace]
-    #[arg(short, long = "output", value_name = "FILE")]
-    pub(crate) outputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
 
     /// Decode on N threads; the result is the same for any [default: as many as there are cores]
     #[arg(long, value_name = "N")]
@@ -221,9 +214,13 @@ pub(crate) struct DumpArgs {
     #[arg(long, group = "what")]
     pub(crate) instructions: bool,
 
-    /// Function spans: begin, duration, depth, instructions, function, in the order of their ends
+    /// Function spans: begin, duration, depth, instructions, function, in the order of their ends; all,
+    /// or what --from, --to, --thread, --function and --min-duration keep
     #[arg(long, group = "what")]
     pub(crate) spans: bool,
+
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 
     /// With --instructions: only name, instruction count and FNV-1a 64 digest of each stream
     #[arg(long, requires = "instructions")]

@@ -7,6 +7,7 @@ mod decode;
 mod dump;
 mod info;
 mod input;
+mod outputs;
 mod pack;
 mod progress;
 mod report;

@@ -11,10 +11,12 @@ use ptrail_emulate::{
 };
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::Session;
+use ptrail_trace::Selection;
 
 use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
+use crate::outputs::{Target, write};
 use crate::progress::Line;
-use crate::{decode, report};
+use crate::report;
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let program = Program::find(args.program.clone())?;
@@ -47,14 +49,15 @@ fn record_and_write<'a>(
     name: &OsStr,
     subject: impl FnOnce(Request<'a>) -> Request<'a>,
 ) -> Result<ExitCode> {
-    let outputs = match (args.capture_only, args.outputs.is_empty()) {
-        (true, _) => Vec::new(),
-        (false, true) => vec![default_output(name)],
-        (false, false) => args.outputs.clone(),
+    let targets = if args.capture_only {
+        Vec::new()
+    } else {
+        let name = Path::new(name).file_name().unwrap_or("ptrail".as_ref());
+        args.outputs.targets(name)?
     };
-    let formats = decode::formats(&outputs)?;
-    for (_, path) in &formats {
-        check_folder(path)?;
+    let selection = args.outputs.selection.selection()?;
+    for target in &targets {
+        check_folder(&target.path)?;
     }
     let place = CapturePlace::new(args.keep_capture.as_deref())?;
     let request = subject(Request {
@@ -86,7 +89,7 @@ fn record_and_write<'a>(
     let result = if args.capture_only {
         tell_captured(&outcome, &place.path)
     } else {
-        write_timeline(args, &place.path, &formats, &outputs)
+        write_timeline(args, &place.path, &targets, &selection)
     };
     if let Err(error) = result {
         let kept = place.keep();
@@ -117,16 +120,15 @@ fn choose(source: Source, program: &Program) -> Result<(Engine, Option<String>)>
 fn write_timeline(
     args: &RecordingArgs,
     capture: &Path,
-    formats: &[(ptrail_export::Format, &Path)],
-    outputs: &[PathBuf],
+    targets: &[Target],
+    selection: &Selection,
 ) -> Result<()> {
     let capture = Capture::open(capture)?;
     let session = Session::new(&capture)?;
-    let summary = decode::write(&session, formats, args.quiet)?;
     let report = report::Report {
-        summary: &summary,
+        written: &write(&session, targets, selection, args.quiet)?,
         extra: capture.extra.as_ref(),
-        outputs,
+        targets,
     };
     let text = if args.json {
         report.json()
@@ -157,16 +159,6 @@ fn tell_captured(outcome: &Outcome, capture: &Path) -> Result<()> {
 /// Messages go to standard error: standard output is the program's.
 fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
-}
-
-/// `PROGRAM.pftrace` in the current folder.
-fn default_output(program: &OsStr) -> PathBuf {
-    let mut name = Path::new(program)
-        .file_name()
-        .unwrap_or("ptrail".as_ref())
-        .to_os_string();
-    name.push(".pftrace");
-    PathBuf::from(name)
 }
 
 /// Says before the program runs that an output can't be written.

@@ -3,7 +3,7 @@
 //! ```json
 //! {"type":"recording","source":"hardware","command":["demo"],"base_ns":75632000000000,"base_unix_ns":null}
 //! {"type":"track","track":0,"pid":7,"tid":7,"name":"demo","process":"demo"}
-//! {"type":"function","function_id":0,"name":"main","mangled":null,"module":"demo","address":"0x401000"}
+//! {"type":"function","function_id":0,"name":"main","mangled":null,"module":"demo","address":"0x401000","file":null,"line":null}
 //! {"type":"span","track":0,"pid":7,"tid":7,"begin_ps":1000,"duration_ps":8999,"depth":0,"function_id":0,"function":"main","module":"demo","address":"0x401000","call_site":null,"instructions":12,"self_instructions":12,"flags":["cut"]}
 //! {"type":"point","track":0,"pid":7,"tid":7,"at_ps":3500,"kind":"signal","text":"SIGUSR1"}
 //! {"type":"loss","track":0,"pid":7,"tid":7,"begin_ps":9999,"duration_ps":0,"cause":"overflow","bytes":0,"offset":"0x1234","address":null,"reason":"the buffer was full"}
@@ -175,6 +175,14 @@ impl SpanSink for JsonLinesWriter {
             None => self.line.extend_from_slice(b"null"),
         }
         self.line.extend_from_slice(&place);
+        self.line.extend_from_slice(b",\"file\":");
+        match &function.source {
+            Some(source) => {
+                put_text(&mut self.line, &source.file);
+                self.put(format_args!(",\"line\":{}", source.line));
+            }
+            None => self.line.extend_from_slice(b"null,\"line\":null"),
+        }
         self.end()
     }
 

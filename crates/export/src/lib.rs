@@ -43,7 +43,7 @@
 //! let kind = TrackKind::Thread { pid: 7, tid: 7 };
 //! sink.track(&Track { id: track, kind, name: "demo".into(), process: "demo".into() })?;
 //! let address = Ip(0x401000);
-//! sink.function(&Function { id: function, name: "main".into(), mangled: None, module: "demo".into(), address })?;
+//! sink.function(&Function { id: function, name: "main".into(), mangled: None, module: "demo".into(), address, source: None })?;
 //! let (begin, call_site, flags) = (Picos(1_000), None, SpanFlags::empty());
 //! sink.open(&Opened { track, function, begin, call_site, flags })?;
 //! let (end, depth, instructions, self_instructions) = (Picos(9_999), 0, 12, 12);

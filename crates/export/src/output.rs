@@ -135,7 +135,10 @@ impl Output {
 
     fn misuse(&mut self, what: String) -> SinkError {
         self.file = None;
-        self.error(io::Error::new(io::ErrorKind::InvalidInput, what))
+        SinkError::Misuse {
+            path: self.path.clone(),
+            what,
+        }
     }
 
     /// Completes the file and puts it in place.
@@ -304,6 +307,7 @@ mod tests {
         let path = dir.path().join("out");
         let mut output = Output::create(&path).unwrap();
         let error = output.misuse("track 3 was not announced".to_owned());
+        assert!(matches!(error, SinkError::Misuse { .. }));
         assert!(
             error
                 .to_string()

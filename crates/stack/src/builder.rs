@@ -43,7 +43,7 @@ pub struct Builder<'a, 's> {
     pid: u32,
     base: PerfTime,
     space: AddressSpace<'a>,
-    names: Names<'a>,
+    names: &'s mut Names<'a>,
     frames: Frames<'s>,
     track: TrackId,
     /// Times at which the process began to run a new image, still to come.
@@ -65,23 +65,25 @@ pub struct Builder<'a, 's> {
 }
 
 impl<'a, 's> Builder<'a, 's> {
-    /// A builder for the thread shown on `track`, of process `pid`, whose functions are found in
-    /// `timeline`. `base` is the perf-clock time of picosecond zero; `execs` are the times at which
-    /// the process began to run a new image, its first one included.
+    /// A builder for the thread shown on `track`, of process `pid`, whose functions get their
+    /// numbers from `names`. `base` is the perf-clock time of picosecond zero; `execs` are the times
+    /// at which the process began to run a new image, its first one included.
     pub fn new(
-        timeline: &'a Timeline,
+        names: &'s mut Names<'a>,
         pid: u32,
         base: PerfTime,
         execs: Vec<Picos>,
         track: TrackId,
         sink: &'s mut dyn SpanSink,
     ) -> Self {
+        names.enter_thread();
+        let timeline = names.timeline;
         Self {
             timeline,
             pid,
             base,
             space: timeline.space(pid, base),
-            names: Names::new(timeline),
+            names,
             frames: Frames::new(sink, track),
             track,
             execs: execs.into_iter().peekable(),

@@ -15,3 +15,4 @@ mod frames;
 mod names;
 
 pub use builder::{Builder, Summary};
+pub use names::Names;

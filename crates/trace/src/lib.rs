@@ -18,11 +18,13 @@
 
 #![forbid(unsafe_code)]
 
+mod filter;
 mod model;
 mod sink;
 
+pub use filter::{Filter, LeftOut, Pattern, Selection};
 pub use model::{
-    Function, FunctionId, Opened, Point, PointKind, Recording, Source, Span, SpanFlags, Track,
-    TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, PointKind, Recording, Source, SourceLine, Span, SpanFlags,
+    Track, TrackId, TrackKind,
 };
 pub use sink::{Fanout, SinkError, SpanSink};

@@ -72,6 +72,17 @@ pub struct Function {
     pub module: String,
     /// Its first address.
     pub address: Ip,
+    /// Where it stands in the source, if debug information says.
+    pub source: Option<SourceLine>,
+}
+
+/// A place in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The file, as the compiler was given it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
 }
 
 bitflags! {

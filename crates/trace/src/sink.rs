@@ -16,6 +16,15 @@ pub enum SinkError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The calls came in an order that the crate's front page rules out, so what is written would
+    /// be wrong; no file was left under the final name.
+    #[error("cannot write {path}: {what}")]
+    Misuse {
+        /// The output's path.
+        path: std::path::PathBuf,
+        /// What was wrong with the call.
+        what: String,
+    },
 }
 
 /// Takes the span stream; see the crate's front page for the order of calls.

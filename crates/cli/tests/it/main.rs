@@ -14,6 +14,7 @@ mod foreign;
 mod info;
 mod jit;
 mod options;
+mod outputs;
 mod packets;
 mod parallel;
 mod perf;

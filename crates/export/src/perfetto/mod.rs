@@ -22,6 +22,7 @@
 //! ```
 
 mod args;
+mod event;
 mod names;
 mod packets;
 mod proto;

@@ -1,7 +1,7 @@
 //! Packets, descriptors and track numbers, as the writer needs them.
 
-use ptrail_pt::{Ip, Loss, PerfTime};
-use ptrail_trace::{Recording, Source, Span, Track, TrackKind};
+use ptrail_pt::{Loss, PerfTime};
+use ptrail_trace::{Recording, Source, Track, TrackKind};
 
 use super::{
     args::Arg,
@@ -12,7 +12,7 @@ use super::{
         TracePacket, TracePacketDefaults, TrackDescriptor, TrackEvent, TrackEventDefaults,
     },
 };
-use crate::text::{flag_names, process_name};
+use crate::text::process_name;
 
 /// Levels on one track; the trace processor drops what lies deeper.
 const LEVELS: i64 = 512;
@@ -213,28 +213,10 @@ pub(super) fn instant(track_uuid: u64, name: String, args: Vec<DebugAnnotation>)
     TrackEvent {
         debug_annotations: args,
         r#type: Some(TYPE_INSTANT),
-        name_iid: None,
         track_uuid: Some(track_uuid),
         name: Some(name),
+        ..Default::default()
     }
-}
-
-/// What is said of a span where it begins, besides its function.
-pub(super) fn begin_args(call_site: Option<Ip>) -> Vec<DebugAnnotation> {
-    let mut args = Vec::with_capacity(4);
-    args.extend(call_site.map(|ip| Arg::CallSite.pointer(ip)));
-    args
-}
-
-/// What is known of a span only where it ends.
-pub(super) fn end_args(span: &Span) -> Vec<DebugAnnotation> {
-    let mut args = Vec::with_capacity(3);
-    args.push(Arg::Instructions.uint(span.instructions));
-    args.push(Arg::SelfInstructions.uint(span.self_instructions));
-    if !span.flags.is_empty() {
-        args.push(Arg::Flags.text(flag_names(span.flags)));
-    }
-    args
 }
 
 pub(super) fn loss_args(loss: &Loss) -> Vec<DebugAnnotation> {

@@ -132,6 +132,23 @@ pub(super) struct TrackEvent {
     pub(super) track_uuid: Option<u64>,
     #[prost(string, optional, tag = "23")]
     pub(super) name: Option<String>,
+    #[prost(message, optional, tag = "33")]
+    pub(super) source_location: Option<SourceLocation>,
+    #[prost(uint64, optional, tag = "34")]
+    pub(super) source_location_iid: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SourceLocation {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) file_name: Option<String>,
+    /// Viewers show an empty one if it is missing.
+    #[prost(string, optional, tag = "3")]
+    pub(super) function_name: Option<String>,
+    #[prost(uint32, optional, tag = "4")]
+    pub(super) line_number: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -154,6 +171,8 @@ pub(super) struct InternedData {
     pub(super) event_names: Vec<InternedName>,
     #[prost(message, repeated, tag = "3")]
     pub(super) debug_annotation_names: Vec<InternedName>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) source_locations: Vec<SourceLocation>,
     /// In the schema `bytes`, which has the same encoding as text.
     #[prost(message, repeated, tag = "29")]
     pub(super) debug_annotation_string_values: Vec<InternedName>,

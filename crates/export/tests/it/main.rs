@@ -7,6 +7,7 @@
 
 mod callgrind;
 mod chrome;
+mod filter;
 mod folded;
 mod jsonl;
 mod perfetto;

@@ -112,7 +112,11 @@ fn places(profile: &[u8], strings: &[String]) -> BTreeMap<u64, String> {
         .collect();
     let functions: BTreeMap<_, _> = messages(profile, 5)
         .into_iter()
-        .map(|function| (number(function, 1), (text(function, 2), text(function, 3))))
+        .map(|function| {
+            let source = format!("{}:{}", text(function, 4), number(function, 5));
+            let names = (text(function, 2), text(function, 3), source);
+            (number(function, 1), names)
+        })
         .collect();
     messages(profile, 4)
         .into_iter()
@@ -123,9 +127,10 @@ fn places(profile: &[u8], strings: &[String]) -> BTreeMap<u64, String> {
             };
             let lines = messages(location, 4);
             assert_eq!(lines.len(), 1);
-            let (name, mangled) = functions[&number(lines[0], 1)];
+            let (name, mangled, source) = &functions[&number(lines[0], 1)];
+            assert!(source.ends_with(&format!(":{}", number(lines[0], 2))));
             let address = number(location, 3);
-            let place = format!("{name}|{mangled}|{module}|{address:#x}");
+            let place = format!("{name}|{mangled}|{module}|{address:#x}|{source}");
             (number(location, 1), place)
         })
         .collect()
@@ -166,7 +171,12 @@ fn check(mut stream: Stream) {
                 mangled => mangled,
             };
             let (module, address) = (arg(slice, "module"), arg(slice, "address"));
-            format!("{}|{mangled}|{module}|{address}", slice.name)
+            let line = match arg(slice, "source.line_number") {
+                none if none.is_empty() => "0".to_owned(),
+                line => line,
+            };
+            let file = arg(slice, "source.file_name");
+            format!("{}|{mangled}|{module}|{address}|{file}:{line}", slice.name)
         },
     );
     assert_eq!(seen, truth);

@@ -1,0 +1,210 @@
+//! `--format`, and what is kept of a timeline: the same in every output and in `ptrail dump`.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+
+use serde_json::Value;
+use xtask::Corpus;
+
+use crate::recorded::{Recorded, dump, engines, ptrail};
+use crate::viewer;
+
+fn program(name: &str, variant: &str) -> Vec<OsString> {
+    let corpus = Corpus::load().unwrap();
+    let (program, variant) = corpus.find(name, variant).unwrap();
+    vec![corpus.build(program, variant).unwrap().into_os_string()]
+}
+
+fn json_lines(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// What is told of a span everywhere.
+fn span(line: &Value) -> Option<(u64, u64, String)> {
+    line.get("depth")?;
+    let number = |key: &str| line[key].as_u64().unwrap();
+    let name = line["function"].as_str().unwrap().to_owned();
+    Some((number("begin_ps"), number("duration_ps"), name))
+}
+
+#[test]
+fn a_choice_is_the_same_in_every_output_and_is_told() {
+    let recorded = Recorded::new(&[], &program("fib", "O2-static"), "");
+    let capture = recorded.capture();
+    let folder = tempfile::tempdir().unwrap();
+    let all: Vec<_> = dump(&capture, &["--spans"])
+        .iter()
+        .filter_map(span)
+        .collect();
+    for (options, some) in [
+        (&["--function", "fib"][..], 177),
+        (&["--min-duration", "100ns", "--function", "main"], 0),
+        (&["--thread", "fib*", "--from", "1us", "--to", "40us"], 0),
+    ] {
+        let mut command = ptrail();
+        command
+            .current_dir(folder.path())
+            .arg("decode")
+            .arg(&capture);
+        command.args(["--json", "--format", "jsonl", "-o", "x"]);
+        let output = command
+            .args(["--format", "perfetto", "-o", "y"])
+            .args(options)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let mut what = vec!["--spans"];
+        what.extend(options);
+        let truth: Vec<_> = dump(&capture, &what).iter().filter_map(span).collect();
+        assert!(!truth.is_empty() && truth.len() < all.len(), "{options:?}");
+        assert!(
+            some == 0 || truth.len() == some,
+            "{options:?}: {}",
+            truth.len()
+        );
+        let lines = json_lines(&folder.path().join("x"));
+        assert_eq!(lines.iter().filter_map(span).collect::<Vec<_>>(), truth);
+        let seen = viewer::view(&folder.path().join("y"));
+        assert_eq!(seen.complaints, Vec::<Value>::new());
+        let mut seen: Vec<_> = seen
+            .slices
+            .into_iter()
+            .map(|slice| (slice.0, slice.2))
+            .collect();
+        let ns = |begin: &u64, duration: &u64| ((begin + duration) / 1000 - begin / 1000) as i64;
+        let shown =
+            |(begin, duration, name): &(u64, u64, String)| (name.clone(), ns(begin, duration));
+        let mut shown: Vec<_> = truth.iter().map(shown).collect();
+        seen.sort();
+        shown.sort();
+        assert_eq!(seen, shown);
+        let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let left_out = &summary["left_out"];
+        assert_eq!(left_out["of_spans"].as_u64(), Some(all.len() as u64));
+        assert_eq!(
+            left_out["spans"].as_u64(),
+            Some((all.len() - truth.len()) as u64)
+        );
+    }
+}
+
+#[test]
+fn formats_are_chosen_by_name_too() {
+    let recorded = Recorded::new(&[], &program("fib", "O2-static"), "");
+    let folder = tempfile::tempdir().unwrap();
+    let decode = |options: &[&str]| {
+        let mut command = ptrail();
+        command
+            .current_dir(folder.path())
+            .arg("decode")
+            .arg(recorded.capture());
+        command.args(options).output().unwrap()
+    };
+    let output = decode(&["--format", "folded", "--format", "jsonl"]);
+    assert!(output.status.success(), "{output:?}");
+    let names: BTreeSet<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["perf.data.folded", "perf.data.jsonl"]
+            .map(str::to_owned)
+            .into()
+    );
+    for (options, part) in [
+        (
+            &["--format", "folded", "--format", "jsonl", "-o", "x"][..],
+            "once for each -o",
+        ),
+        (&["-o", "x.what"], "or give --format"),
+        (&["--from", "2ms", "--to", "1ms"], "nothing would be left"),
+    ] {
+        let output = decode(options);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && message.contains(part),
+            "{message}"
+        );
+    }
+}
+
+/// Functions have one number in all threads, so profiles, which name them in the end, name the right
+/// ones.
+#[test]
+fn profiles_of_several_threads_name_each_threads_functions() {
+    if !engines().contains(&"qemu") {
+        return;
+    }
+    let program = program("thread", "O0");
+    let recorded = Recorded::new(&["--source", "qemu"], &program, "");
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = ptrail();
+    command
+        .current_dir(folder.path())
+        .arg("decode")
+        .arg(recorded.capture());
+    let output = command
+        .args(["-o", "x.jsonl", "-o", "x.instructions.folded"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let lines = json_lines(&folder.path().join("x.jsonl"));
+    let numbers: Vec<_> = lines
+        .iter()
+        .filter(|line| line["type"] == "function")
+        .map(|line| line["function_id"].as_u64().unwrap() as usize)
+        .collect();
+    assert!(numbers.iter().copied().eq(0..numbers.len()));
+    let truth: BTreeSet<_> = lines
+        .iter()
+        .filter(|line| line["type"] == "span" && line["self_instructions"] != 0)
+        .map(|line| line["function"].as_str().unwrap().replace(';', ":"))
+        .collect();
+    let text = std::fs::read_to_string(folder.path().join("x.instructions.folded")).unwrap();
+    let paths = text.lines().map(|line| line.rsplit_once(' ').unwrap().0);
+    let seen: BTreeSet<_> = paths
+        .map(|path| path.rsplit(';').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(seen, truth);
+    let work = text
+        .lines()
+        .find(|line| line.contains("in_thread;thread_work "));
+    assert!(work.is_some(), "{text}");
+}
+
+/// A function stands where its first instruction does; the corpus is built with debug information.
+#[test]
+fn functions_have_their_source_lines() {
+    let recorded = Recorded::new(&[], &program("fib", "O0"), "");
+    let file = recorded.capture().with_extension("jsonl");
+    let mut command = ptrail();
+    command
+        .arg("decode")
+        .arg(recorded.capture())
+        .arg("-o")
+        .arg(&file);
+    assert!(command.output().unwrap().status.success());
+    let lines = json_lines(&file);
+    let source = std::fs::read_to_string(xtask::workspace_root().join("testdata/programs/fib.c"));
+    let source = source.unwrap();
+    for name in ["fib", "main"] {
+        let function = lines
+            .iter()
+            .find(|line| line["type"] == "function" && line["name"] == name);
+        let function = function.unwrap();
+        assert!(
+            function["file"].as_str().unwrap().ends_with("fib.c"),
+            "{function}"
+        );
+        let line = function["line"].as_u64().unwrap() as usize;
+        // Compilers take the line of the name or that of the brace behind it.
+        let lines: Vec<_> = source.lines().skip(line - 2).take(2).collect();
+        let text = lines.join("\n");
+        assert!(text.contains(&format!("{name}(")), "{line}: {text}");
+    }
+}
