@@ -236,6 +236,10 @@ fn next_step(target: &Target) -> String {
         }
         Format::Callgrind => format!("callgrind_annotate {name}, or open it in KCachegrind"),
         Format::Pprof => format!("go tool pprof -http=: {name}"),
+        Format::Ctf => format!("babeltrace2 {name}, or open it in Trace Compass"),
+        Format::Fxt(ptrail_export::Packing::Zstd) => {
+            format!("open {name} at https://magic-trace.org (it stays on this machine)")
+        }
         Format::JsonLines => format!("jq . {name} | less"),
         _ => format!("open {name} at https://ui.perfetto.dev (it stays on this machine)"),
     }

@@ -6,7 +6,10 @@ use ptrail_trace::{SinkError, SpanSink};
 
 use crate::{
     chrome::ChromeWriter,
+    ctf::CtfWriter,
+    fxt::FxtWriter,
     jsonl::JsonLinesWriter,
+    output::Packing,
     perfetto::PerfettoWriter,
     profile::{ProfileKind, ProfileWriter},
     speedscope::SpeedscopeWriter,
@@ -24,6 +27,10 @@ pub enum Format {
     JsonLines,
     /// speedscope's JSON.
     Speedscope,
+    /// Fuchsia's trace format.
+    Fxt(Packing),
+    /// Common Trace Format 1.8, a folder.
+    Ctf,
     /// Folded stacks, nanoseconds.
     FoldedTime,
     /// Folded stacks, instructions.
@@ -41,6 +48,10 @@ impl Format {
         Self::Chrome,
         Self::JsonLines,
         Self::Speedscope,
+        Self::Fxt(Packing::Plain),
+        Self::Fxt(Packing::Gzip),
+        Self::Fxt(Packing::Zstd),
+        Self::Ctf,
         Self::FoldedTime,
         Self::FoldedInstructions,
         Self::Callgrind,
@@ -55,6 +66,10 @@ impl Format {
             Self::Chrome => "chrome",
             Self::JsonLines => "jsonl",
             Self::Speedscope => "speedscope",
+            Self::Fxt(Packing::Plain) => "fxt",
+            Self::Fxt(Packing::Gzip) => "fxt.gz",
+            Self::Fxt(Packing::Zstd) => "fxt.zst",
+            Self::Ctf => "ctf",
             Self::FoldedTime => "folded",
             Self::FoldedInstructions => "folded-instructions",
             Self::Callgrind => "callgrind",
@@ -70,6 +85,10 @@ impl Format {
             Self::Chrome => &["json"],
             Self::JsonLines => &["jsonl", "ndjson"],
             Self::Speedscope => &["speedscope.json"],
+            Self::Fxt(Packing::Plain) => &["fxt"],
+            Self::Fxt(Packing::Gzip) => &["fxt.gz"],
+            Self::Fxt(Packing::Zstd) => &["fxt.zst"],
+            Self::Ctf => &["ctf"],
             Self::FoldedTime => &["folded"],
             Self::FoldedInstructions => &["instructions.folded"],
             Self::Callgrind => &["callgrind"],
@@ -87,6 +106,8 @@ impl Format {
             }
             Self::JsonLines => "JSON lines with everything that is known, for scripts",
             Self::Speedscope => "speedscope JSON, for speedscope.app",
+            Self::Fxt(_) => "Fuchsia trace, for magic-trace.org's viewer and Perfetto",
+            Self::Ctf => "Common Trace Format 1.8, a folder, for babeltrace2 and Trace Compass",
             Self::FoldedTime => "folded stacks by nanoseconds, for flame graphs",
             Self::FoldedInstructions => "folded stacks by instructions, for flame graphs",
             Self::Callgrind => "callgrind profile, for KCachegrind and callgrind_annotate",
@@ -165,6 +186,8 @@ pub fn create(format: Format, path: &Path) -> Result<Box<dyn SpanSink>, SinkErro
         Format::Chrome => Box::new(ChromeWriter::create(path)?),
         Format::JsonLines => Box::new(JsonLinesWriter::create(path)?),
         Format::Speedscope => Box::new(SpeedscopeWriter::create(path)?),
+        Format::Fxt(packing) => Box::new(FxtWriter::create(path, packing)?),
+        Format::Ctf => Box::new(CtfWriter::create(path)?),
         Format::FoldedTime => Box::new(ProfileWriter::create(ProfileKind::FoldedTime, path)?),
         Format::FoldedInstructions => Box::new(ProfileWriter::create(
             ProfileKind::FoldedInstructions,
@@ -203,9 +226,9 @@ mod tests {
         ] {
             assert_eq!(Format::from_path(Path::new(name)), format, "{name}");
         }
-        let error = "fxt".parse::<Format>().unwrap_err().to_string();
+        let error = "fxtt".parse::<Format>().unwrap_err().to_string();
         assert!(
-            error.starts_with(r#"unknown format "fxt"; known are perfetto, chrome, jsonl"#),
+            error.starts_with(r#"unknown format "fxtt"; known are perfetto, chrome, jsonl"#),
             "{error}"
         );
     }

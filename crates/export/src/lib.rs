@@ -6,6 +6,8 @@
 //! | `.json` | [`chrome::ChromeWriter`] | Perfetto, `chrome://tracing`, Tracy's importer |
 //! | `.jsonl` | [`jsonl::JsonLinesWriter`] | scripts |
 //! | `.speedscope.json` | [`speedscope::SpeedscopeWriter`] | speedscope.app |
+//! | `.fxt`, `.fxt.gz`, `.fxt.zst` | [`fxt::FxtWriter`] | magic-trace.org's viewer, Perfetto |
+//! | `.ctf` (a folder) | [`ctf::CtfWriter`] | `babeltrace2`, Trace Compass |
 //! | `.folded`, `.instructions.folded` | [`profile::ProfileWriter`] | flame graph tools |
 //! | `.callgrind`, `callgrind.out.*` | [`profile::ProfileWriter`] | KCachegrind, `callgrind_annotate` |
 //! | `.pprof`, `.pb.gz` | [`profile::ProfileWriter`] | `go tool pprof`, Parca, Pyroscope |
@@ -62,8 +64,10 @@
 mod callgrind;
 mod calls;
 pub mod chrome;
+pub mod ctf;
 mod folded;
 mod format;
+pub mod fxt;
 mod json;
 pub mod jsonl;
 mod output;
@@ -76,3 +80,4 @@ mod spool;
 mod text;
 
 pub use format::{Format, UnknownFormat, create};
+pub use output::Packing;

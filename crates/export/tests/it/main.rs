@@ -3,12 +3,14 @@
 //!
 //! The trace processor comes from `tools/consumers/setup.sh`.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
 mod callgrind;
 mod chrome;
+mod ctf;
 mod filter;
 mod folded;
+mod fxt;
 mod jsonl;
 mod perfetto;
 mod pprof;
