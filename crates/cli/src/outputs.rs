@@ -16,8 +16,8 @@ use crate::progress::Line;
 #[derive(Args)]
 pub(crate) struct OutputArgs {
     /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .fxt (also .fxt.gz, .fxt.zst), .ctf, .jsonl (JSON lines),
-    /// or a profile: .folded and .instructions.folded (flame graphs), .callgrind, .pprof. May be given
+    /// (Chrome trace events), .speedscope.json, .fxt (also .fxt.gz, .fxt.zst), .ctf, .parquet, .jsonl (JSON
+    /// lines), or a profile: .folded and .instructions.folded (flame graphs), .callgrind, .pprof. May be given
     /// several times [default: a Perfetto file in this folder, named after the input]
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) outputs: Vec<PathBuf>,

@@ -240,6 +240,7 @@ fn next_step(target: &Target) -> String {
         Format::Fxt(ptrail_export::Packing::Zstd) => {
             format!("open {name} at https://magic-trace.org (it stays on this machine)")
         }
+        Format::Parquet => format!("duckdb -c \"from '{name}' limit 10\""),
         Format::JsonLines => format!("jq . {name} | less"),
         _ => format!("open {name} at https://ui.perfetto.dev (it stays on this machine)"),
     }

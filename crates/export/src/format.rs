@@ -10,6 +10,7 @@ use crate::{
     fxt::FxtWriter,
     jsonl::JsonLinesWriter,
     output::Packing,
+    parquet::ParquetWriter,
     perfetto::PerfettoWriter,
     profile::{ProfileKind, ProfileWriter},
     speedscope::SpeedscopeWriter,
@@ -31,6 +32,8 @@ pub enum Format {
     Fxt(Packing),
     /// Common Trace Format 1.8, a folder.
     Ctf,
+    /// Apache Parquet, a row a span.
+    Parquet,
     /// Folded stacks, nanoseconds.
     FoldedTime,
     /// Folded stacks, instructions.
@@ -52,6 +55,7 @@ impl Format {
         Self::Fxt(Packing::Gzip),
         Self::Fxt(Packing::Zstd),
         Self::Ctf,
+        Self::Parquet,
         Self::FoldedTime,
         Self::FoldedInstructions,
         Self::Callgrind,
@@ -70,6 +74,7 @@ impl Format {
             Self::Fxt(Packing::Gzip) => "fxt.gz",
             Self::Fxt(Packing::Zstd) => "fxt.zst",
             Self::Ctf => "ctf",
+            Self::Parquet => "parquet",
             Self::FoldedTime => "folded",
             Self::FoldedInstructions => "folded-instructions",
             Self::Callgrind => "callgrind",
@@ -89,6 +94,7 @@ impl Format {
             Self::Fxt(Packing::Gzip) => &["fxt.gz"],
             Self::Fxt(Packing::Zstd) => &["fxt.zst"],
             Self::Ctf => &["ctf"],
+            Self::Parquet => &["parquet"],
             Self::FoldedTime => &["folded"],
             Self::FoldedInstructions => &["instructions.folded"],
             Self::Callgrind => &["callgrind"],
@@ -108,6 +114,7 @@ impl Format {
             Self::Speedscope => "speedscope JSON, for speedscope.app",
             Self::Fxt(_) => "Fuchsia trace, for magic-trace.org's viewer and Perfetto",
             Self::Ctf => "Common Trace Format 1.8, a folder, for babeltrace2 and Trace Compass",
+            Self::Parquet => "Parquet, a row a span, for DuckDB, pandas, Spark and ClickHouse",
             Self::FoldedTime => "folded stacks by nanoseconds, for flame graphs",
             Self::FoldedInstructions => "folded stacks by instructions, for flame graphs",
             Self::Callgrind => "callgrind profile, for KCachegrind and callgrind_annotate",
@@ -188,6 +195,7 @@ pub fn create(format: Format, path: &Path) -> Result<Box<dyn SpanSink>, SinkErro
         Format::Speedscope => Box::new(SpeedscopeWriter::create(path)?),
         Format::Fxt(packing) => Box::new(FxtWriter::create(path, packing)?),
         Format::Ctf => Box::new(CtfWriter::create(path)?),
+        Format::Parquet => Box::new(ParquetWriter::create(path)?),
         Format::FoldedTime => Box::new(ProfileWriter::create(ProfileKind::FoldedTime, path)?),
         Format::FoldedInstructions => Box::new(ProfileWriter::create(
             ProfileKind::FoldedInstructions,

@@ -8,6 +8,7 @@
 //! | `.speedscope.json` | [`speedscope::SpeedscopeWriter`] | speedscope.app |
 //! | `.fxt`, `.fxt.gz`, `.fxt.zst` | [`fxt::FxtWriter`] | magic-trace.org's viewer, Perfetto |
 //! | `.ctf` (a folder) | [`ctf::CtfWriter`] | `babeltrace2`, Trace Compass |
+//! | `.parquet` | [`parquet::ParquetWriter`] | DuckDB, pandas, Spark, ClickHouse |
 //! | `.folded`, `.instructions.folded` | [`profile::ProfileWriter`] | flame graph tools |
 //! | `.callgrind`, `callgrind.out.*` | [`profile::ProfileWriter`] | KCachegrind, `callgrind_annotate` |
 //! | `.pprof`, `.pb.gz` | [`profile::ProfileWriter`] | `go tool pprof`, Parca, Pyroscope |
@@ -71,6 +72,7 @@ pub mod fxt;
 mod json;
 pub mod jsonl;
 mod output;
+pub mod parquet;
 mod parts;
 pub mod perfetto;
 mod pprof;

@@ -3,11 +3,13 @@
 //! ```sh
 //! apt-get install chromium golang-go
 //! npm install --prefix target/consumers playwright-core speedscope@1.25.0
+//! python3 -m pip install duckdb==2.0.1
 //! cargo test -p ptrail-export --test consumers
 //! ```
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod duckdb;
 mod pprof;
 #[path = "../it/program.rs"]
 mod program;

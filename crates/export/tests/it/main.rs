@@ -12,6 +12,7 @@ mod filter;
 mod folded;
 mod fxt;
 mod jsonl;
+mod parquet;
 mod perfetto;
 mod pprof;
 mod program;
