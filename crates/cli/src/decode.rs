@@ -20,7 +20,13 @@ pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
         session.set_threads(threads);
     }
     let report = report::Report {
-        written: &write(&session, &targets, &selection, args.quiet)?,
+        written: &write(
+            &session,
+            &targets,
+            &args.outputs.settings(),
+            &selection,
+            args.quiet,
+        )?,
         extra: input.capture.extra.as_ref(),
         targets: &targets,
     };

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ptrail_export::{Format, create};
+use ptrail_export::otel::TraceParent;
+use ptrail_export::{Format, Settings, create_with};
 use ptrail_pipeline::{Session, Summary};
 use ptrail_pt::Picos;
 use ptrail_trace::{Fanout, Filter, LeftOut, Pattern, Selection};
@@ -16,8 +17,8 @@ use crate::progress::Line;
 #[derive(Args)]
 pub(crate) struct OutputArgs {
     /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .fxt (also .fxt.gz, .fxt.zst), .ctf, .parquet, .jsonl (JSON
-    /// lines), or a profile: .folded and .instructions.folded (flame graphs), .callgrind, .pprof. May be given
+    /// (Chrome trace events), .speedscope.json, .fxt (also .fxt.gz, .fxt.zst), .ctf, .parquet, .otlp (also
+    /// .otlp.json), .zipkin.json, .jsonl (JSON lines), or a profile: .folded and .instructions.folded (flame graphs), .callgrind, .pprof. May be given
     /// several times [default: a Perfetto file in this folder, named after the input]
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) outputs: Vec<PathBuf>,
@@ -26,6 +27,11 @@ pub(crate) struct OutputArgs {
     /// for each time it is given; with -o, as often as -o, in the same order
     #[arg(long = "format", value_name = "FORMAT", value_parser = format)]
     pub(crate) formats: Vec<Format>,
+
+    /// In OTLP and Zipkin outputs: the span in which the recording happened, as the `traceparent`
+    /// header has it (00-TRACE-SPAN-FLAGS)
+    #[arg(long, value_name = "TRACEPARENT")]
+    pub(crate) trace_parent: Option<TraceParent>,
 
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
@@ -107,6 +113,14 @@ impl OutputArgs {
     }
 }
 
+impl OutputArgs {
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            trace_parent: self.trace_parent,
+        }
+    }
+}
+
 impl SelectionArgs {
     pub(crate) fn selection(&self) -> Result<Selection> {
         let patterns = |texts: &[String]| texts.iter().map(Pattern::new).collect();
@@ -175,12 +189,13 @@ fn time(text: &str) -> Result<Picos, String> {
 pub(crate) fn write(
     session: &Session<'_>,
     targets: &[Target],
+    settings: &Settings,
     selection: &Selection,
     quiet: bool,
 ) -> Result<Written> {
     let mut sinks: Vec<_> = targets
         .iter()
-        .map(|target| create(target.format, &target.path))
+        .map(|target| create_with(target.format, &target.path, settings))
         .collect::<Result<_, _>>()?;
     let mut fanout = Fanout::new();
     for sink in &mut sinks {

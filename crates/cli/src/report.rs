@@ -241,6 +241,15 @@ fn next_step(target: &Target) -> String {
             format!("open {name} at https://magic-trace.org (it stays on this machine)")
         }
         Format::Parquet => format!("duckdb -c \"from '{name}' limit 10\""),
+        Format::Otlp => format!(
+            "curl -H 'Content-Type: application/x-protobuf' --data-binary @{name} http://localhost:4318/v1/traces"
+        ),
+        Format::OtlpJson => format!(
+            "curl -H 'Content-Type: application/json' --data-binary @{name} http://localhost:4318/v1/traces"
+        ),
+        Format::Zipkin => format!(
+            "curl -H 'Content-Type: application/json' --data-binary @{name} http://localhost:9411/api/v2/spans"
+        ),
         Format::JsonLines => format!("jq . {name} | less"),
         _ => format!("open {name} at https://ui.perfetto.dev (it stays on this machine)"),
     }

@@ -126,7 +126,13 @@ fn write_timeline(
     let capture = Capture::open(capture)?;
     let session = Session::new(&capture)?;
     let report = report::Report {
-        written: &write(&session, targets, selection, args.quiet)?,
+        written: &write(
+            &session,
+            targets,
+            &args.outputs.settings(),
+            selection,
+            args.quiet,
+        )?,
         extra: capture.extra.as_ref(),
         targets,
     };

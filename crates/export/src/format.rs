@@ -9,6 +9,7 @@ use crate::{
     ctf::CtfWriter,
     fxt::FxtWriter,
     jsonl::JsonLinesWriter,
+    otel::{OtelKind, OtelWriter, TraceParent},
     output::Packing,
     parquet::ParquetWriter,
     perfetto::PerfettoWriter,
@@ -34,6 +35,12 @@ pub enum Format {
     Ctf,
     /// Apache Parquet, a row a span.
     Parquet,
+    /// OpenTelemetry's OTLP, protobuf.
+    Otlp,
+    /// OpenTelemetry's OTLP, JSON.
+    OtlpJson,
+    /// Zipkin v2 JSON.
+    Zipkin,
     /// Folded stacks, nanoseconds.
     FoldedTime,
     /// Folded stacks, instructions.
@@ -56,6 +63,9 @@ impl Format {
         Self::Fxt(Packing::Zstd),
         Self::Ctf,
         Self::Parquet,
+        Self::Otlp,
+        Self::OtlpJson,
+        Self::Zipkin,
         Self::FoldedTime,
         Self::FoldedInstructions,
         Self::Callgrind,
@@ -75,6 +85,9 @@ impl Format {
             Self::Fxt(Packing::Zstd) => "fxt.zst",
             Self::Ctf => "ctf",
             Self::Parquet => "parquet",
+            Self::Otlp => "otlp",
+            Self::OtlpJson => "otlp-json",
+            Self::Zipkin => "zipkin",
             Self::FoldedTime => "folded",
             Self::FoldedInstructions => "folded-instructions",
             Self::Callgrind => "callgrind",
@@ -95,6 +108,9 @@ impl Format {
             Self::Fxt(Packing::Zstd) => &["fxt.zst"],
             Self::Ctf => &["ctf"],
             Self::Parquet => &["parquet"],
+            Self::Otlp => &["otlp"],
+            Self::OtlpJson => &["otlp.json"],
+            Self::Zipkin => &["zipkin.json"],
             Self::FoldedTime => &["folded"],
             Self::FoldedInstructions => &["instructions.folded"],
             Self::Callgrind => &["callgrind"],
@@ -115,6 +131,9 @@ impl Format {
             Self::Fxt(_) => "Fuchsia trace, for magic-trace.org's viewer and Perfetto",
             Self::Ctf => "Common Trace Format 1.8, a folder, for babeltrace2 and Trace Compass",
             Self::Parquet => "Parquet, a row a span, for DuckDB, pandas, Spark and ClickHouse",
+            Self::Otlp => "OTLP protobuf, for OpenTelemetry's backends",
+            Self::OtlpJson => "OTLP JSON, for OpenTelemetry's backends",
+            Self::Zipkin => "Zipkin v2 JSON, for Zipkin and what takes its format",
             Self::FoldedTime => "folded stacks by nanoseconds, for flame graphs",
             Self::FoldedInstructions => "folded stacks by instructions, for flame graphs",
             Self::Callgrind => "callgrind profile, for KCachegrind and callgrind_annotate",
@@ -188,6 +207,26 @@ impl FromStr for Format {
 /// # Errors
 /// No temporary file can be made in the folder of `path`, or `path` is a folder.
 pub fn create(format: Format, path: &Path) -> Result<Box<dyn SpanSink>, SinkError> {
+    create_with(format, path, &Settings::default())
+}
+
+/// What some formats can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The span in which the recording happened, for OTLP and Zipkin.
+    pub trace_parent: Option<TraceParent>,
+}
+
+/// The same, with settings.
+///
+/// # Errors
+/// As for [`create`].
+pub fn create_with(
+    format: Format,
+    path: &Path,
+    settings: &Settings,
+) -> Result<Box<dyn SpanSink>, SinkError> {
+    let otel = |kind| OtelWriter::create(kind, path, settings.trace_parent).map(Box::new);
     Ok(match format {
         Format::Perfetto => Box::new(PerfettoWriter::create(path)?),
         Format::Chrome => Box::new(ChromeWriter::create(path)?),
@@ -196,6 +235,9 @@ pub fn create(format: Format, path: &Path) -> Result<Box<dyn SpanSink>, SinkErro
         Format::Fxt(packing) => Box::new(FxtWriter::create(path, packing)?),
         Format::Ctf => Box::new(CtfWriter::create(path)?),
         Format::Parquet => Box::new(ParquetWriter::create(path)?),
+        Format::Otlp => otel(OtelKind::Protobuf)?,
+        Format::OtlpJson => otel(OtelKind::Json)?,
+        Format::Zipkin => otel(OtelKind::Zipkin)?,
         Format::FoldedTime => Box::new(ProfileWriter::create(ProfileKind::FoldedTime, path)?),
         Format::FoldedInstructions => Box::new(ProfileWriter::create(
             ProfileKind::FoldedInstructions,

@@ -9,6 +9,7 @@
 //! | `.fxt`, `.fxt.gz`, `.fxt.zst` | [`fxt::FxtWriter`] | magic-trace.org's viewer, Perfetto |
 //! | `.ctf` (a folder) | [`ctf::CtfWriter`] | `babeltrace2`, Trace Compass |
 //! | `.parquet` | [`parquet::ParquetWriter`] | DuckDB, pandas, Spark, ClickHouse |
+//! | `.otlp`, `.otlp.json`, `.zipkin.json` | [`otel::OtelWriter`] | OpenTelemetry's backends, Zipkin |
 //! | `.folded`, `.instructions.folded` | [`profile::ProfileWriter`] | flame graph tools |
 //! | `.callgrind`, `callgrind.out.*` | [`profile::ProfileWriter`] | KCachegrind, `callgrind_annotate` |
 //! | `.pprof`, `.pb.gz` | [`profile::ProfileWriter`] | `go tool pprof`, Parca, Pyroscope |
@@ -71,6 +72,7 @@ mod format;
 pub mod fxt;
 mod json;
 pub mod jsonl;
+pub mod otel;
 mod output;
 pub mod parquet;
 mod parts;
@@ -81,5 +83,5 @@ pub mod speedscope;
 mod spool;
 mod text;
 
-pub use format::{Format, UnknownFormat, create};
+pub use format::{Format, Settings, UnknownFormat, create, create_with};
 pub use output::Packing;

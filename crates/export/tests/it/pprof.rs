@@ -10,6 +10,7 @@ use ptrail_trace::{Source, SpanFlags};
 
 use crate::{
     program,
+    protobuf::{self, messages, number, numbers},
     stream::Stream,
     sums::{arg, by_path},
 };
@@ -25,79 +26,9 @@ fn written(stream: &Stream) -> Vec<u8> {
     bytes
 }
 
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let mut value = 0;
-    for shift in (0..).step_by(7) {
-        let (&byte, rest) = bytes.split_first().unwrap();
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            break;
-        }
-    }
-    value
-}
-
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-/// The fields of a message, in their order.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Value<'_>)> {
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        let value = match key & 7 {
-            0 => Value::Number(varint(&mut bytes)),
-            2 => {
-                let len = varint(&mut bytes) as usize;
-                let (value, rest) = bytes.split_at(len);
-                bytes = rest;
-                Value::Bytes(value)
-            }
-            wire => panic!("wire type {wire}"),
-        };
-        fields.push((key >> 3, value));
-    }
-    fields
-}
-
-/// All numbers of a field, packed or not.
-fn numbers(message: &[u8], field: u64) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    for (number, value) in fields(message) {
-        match value {
-            _ if number != field => {}
-            Value::Number(value) => numbers.push(value),
-            Value::Bytes(mut packed) => {
-                while !packed.is_empty() {
-                    numbers.push(varint(&mut packed));
-                }
-            }
-        }
-    }
-    numbers
-}
-
-fn number(message: &[u8], field: u64) -> u64 {
-    numbers(message, field).first().copied().unwrap_or(0)
-}
-
-fn messages(message: &[u8], field: u64) -> Vec<&[u8]> {
-    let fields = fields(message).into_iter();
-    fields
-        .filter_map(|(number, value)| match value {
-            Value::Bytes(bytes) if number == field => Some(bytes),
-            _ => None,
-        })
-        .collect()
-}
-
+/// The string table.
 fn strings(profile: &[u8]) -> Vec<String> {
-    let all = messages(profile, 6).into_iter();
-    all.map(|text| String::from_utf8(text.to_vec()).unwrap())
-        .collect()
+    protobuf::strings(profile, 6)
 }
 
 /// Each location's name, made of all that is known of it.
