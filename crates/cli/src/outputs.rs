@@ -17,7 +17,7 @@ use crate::progress::Line;
 #[derive(Args)]
 pub(crate) struct OutputArgs {
     /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .fxt (also .fxt.gz, .fxt.zst), .ctf, .parquet, .otlp (also
+    /// (Chrome trace events), .speedscope.json, .profile.json (Firefox Profiler), .fxt (also .fxt.gz, .fxt.zst), .ctf, .parquet, .otlp (also
     /// .otlp.json), .zipkin.json, .jsonl (JSON lines), or a profile: .folded and .instructions.folded (flame graphs), .callgrind, .pprof. May be given
     /// several times [default: a Perfetto file in this folder, named after the input]
     #[arg(short, long = "output", value_name = "FILE")]

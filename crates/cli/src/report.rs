@@ -240,6 +240,9 @@ fn next_step(target: &Target) -> String {
         Format::Fxt(ptrail_export::Packing::Zstd) => {
             format!("open {name} at https://magic-trace.org (it stays on this machine)")
         }
+        Format::Firefox(_) => {
+            format!("open {name} at https://profiler.firefox.com (it stays on this machine)")
+        }
         Format::Parquet => format!("duckdb -c \"from '{name}' limit 10\""),
         Format::Otlp => format!(
             "curl -H 'Content-Type: application/x-protobuf' --data-binary @{name} http://localhost:4318/v1/traces"

@@ -7,6 +7,7 @@ use ptrail_trace::{SinkError, SpanSink};
 use crate::{
     chrome::ChromeWriter,
     ctf::CtfWriter,
+    firefox::FirefoxWriter,
     fxt::FxtWriter,
     jsonl::JsonLinesWriter,
     otel::{OtelKind, OtelWriter, TraceParent},
@@ -29,6 +30,8 @@ pub enum Format {
     JsonLines,
     /// speedscope's JSON.
     Speedscope,
+    /// The Firefox Profiler's processed profile.
+    Firefox(Packing),
     /// Fuchsia's trace format.
     Fxt(Packing),
     /// Common Trace Format 1.8, a folder.
@@ -58,6 +61,8 @@ impl Format {
         Self::Chrome,
         Self::JsonLines,
         Self::Speedscope,
+        Self::Firefox(Packing::Plain),
+        Self::Firefox(Packing::Gzip),
         Self::Fxt(Packing::Plain),
         Self::Fxt(Packing::Gzip),
         Self::Fxt(Packing::Zstd),
@@ -80,6 +85,8 @@ impl Format {
             Self::Chrome => "chrome",
             Self::JsonLines => "jsonl",
             Self::Speedscope => "speedscope",
+            Self::Firefox(Packing::Gzip) => "firefox.gz",
+            Self::Firefox(_) => "firefox",
             Self::Fxt(Packing::Plain) => "fxt",
             Self::Fxt(Packing::Gzip) => "fxt.gz",
             Self::Fxt(Packing::Zstd) => "fxt.zst",
@@ -103,6 +110,8 @@ impl Format {
             Self::Chrome => &["json"],
             Self::JsonLines => &["jsonl", "ndjson"],
             Self::Speedscope => &["speedscope.json"],
+            Self::Firefox(Packing::Gzip) => &["profile.json.gz"],
+            Self::Firefox(_) => &["profile.json"],
             Self::Fxt(Packing::Plain) => &["fxt"],
             Self::Fxt(Packing::Gzip) => &["fxt.gz"],
             Self::Fxt(Packing::Zstd) => &["fxt.zst"],
@@ -128,6 +137,7 @@ impl Format {
             }
             Self::JsonLines => "JSON lines with everything that is known, for scripts",
             Self::Speedscope => "speedscope JSON, for speedscope.app",
+            Self::Firefox(_) => "Firefox Profiler's profile, for profiler.firefox.com",
             Self::Fxt(_) => "Fuchsia trace, for magic-trace.org's viewer and Perfetto",
             Self::Ctf => "Common Trace Format 1.8, a folder, for babeltrace2 and Trace Compass",
             Self::Parquet => "Parquet, a row a span, for DuckDB, pandas, Spark and ClickHouse",
@@ -232,6 +242,7 @@ pub fn create_with(
         Format::Chrome => Box::new(ChromeWriter::create(path)?),
         Format::JsonLines => Box::new(JsonLinesWriter::create(path)?),
         Format::Speedscope => Box::new(SpeedscopeWriter::create(path)?),
+        Format::Firefox(packing) => Box::new(FirefoxWriter::create(path, packing)?),
         Format::Fxt(packing) => Box::new(FxtWriter::create(path, packing)?),
         Format::Ctf => Box::new(CtfWriter::create(path)?),
         Format::Parquet => Box::new(ParquetWriter::create(path)?),

@@ -6,6 +6,7 @@
 //! | `.json` | [`chrome::ChromeWriter`] | Perfetto, `chrome://tracing`, Tracy's importer |
 //! | `.jsonl` | [`jsonl::JsonLinesWriter`] | scripts |
 //! | `.speedscope.json` | [`speedscope::SpeedscopeWriter`] | speedscope.app |
+//! | `.profile.json`, `.profile.json.gz` | [`firefox::FirefoxWriter`] | profiler.firefox.com |
 //! | `.fxt`, `.fxt.gz`, `.fxt.zst` | [`fxt::FxtWriter`] | magic-trace.org's viewer, Perfetto |
 //! | `.ctf` (a folder) | [`ctf::CtfWriter`] | `babeltrace2`, Trace Compass |
 //! | `.parquet` | [`parquet::ParquetWriter`] | DuckDB, pandas, Spark, ClickHouse |
@@ -29,7 +30,7 @@
 //!   track begins, outside callers found before it.
 //! * *Flat memory.* What is kept is the table of functions, a little for each track, and the
 //!   begins of late callers (one stack's depth for each part between losses). Profiles keep an
-//!   entry for each call path that occurred instead.
+//!   entry for each call path that occurred instead, and so does the Firefox Profiler's format.
 //!
 //! ```
 //! use ptrail_export::{Format, create};
@@ -67,6 +68,7 @@ mod callgrind;
 mod calls;
 pub mod chrome;
 pub mod ctf;
+pub mod firefox;
 mod folded;
 mod format;
 pub mod fxt;

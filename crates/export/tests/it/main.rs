@@ -9,6 +9,7 @@ mod callgrind;
 mod chrome;
 mod ctf;
 mod filter;
+mod firefox;
 mod folded;
 mod fxt;
 mod jsonl;
