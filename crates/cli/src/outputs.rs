@@ -16,10 +16,11 @@ use crate::progress::Line;
 /// Outputs on the command line.
 #[derive(Args)]
 pub(crate) struct OutputArgs {
-    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .profile.json (Firefox Profiler), .fxt (also .fxt.gz, .fxt.zst), .ctf, .parquet, .otlp (also
-    /// .otlp.json), .zipkin.json, .jsonl (JSON lines), or a profile: .folded and .instructions.folded (flame graphs), .callgrind, .pprof. May be given
-    /// several times [default: a Perfetto file in this folder, named after the input]
+    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json (Chrome
+    /// trace events), .speedscope.json, .profile.json (Firefox Profiler), .fxt, .ctf, .spall, .parquet,
+    /// .otlp, .zipkin.json, .jsonl (JSON lines), or a profile: .folded and .instructions.folded (flame
+    /// graphs), .callgrind, .pprof. May be given several times [default: a Perfetto file in this folder,
+    /// named after the input]
     #[arg(short, long = "output", value_name = "FILE")]
     pub(crate) outputs: Vec<PathBuf>,
 

@@ -243,6 +243,7 @@ fn next_step(target: &Target) -> String {
         Format::Firefox(_) => {
             format!("open {name} at https://profiler.firefox.com (it stays on this machine)")
         }
+        Format::Spall => format!("open {name} in Spall"),
         Format::Parquet => format!("duckdb -c \"from '{name}' limit 10\""),
         Format::Otlp => format!(
             "curl -H 'Content-Type: application/x-protobuf' --data-binary @{name} http://localhost:4318/v1/traces"

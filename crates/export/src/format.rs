@@ -15,6 +15,7 @@ use crate::{
     parquet::ParquetWriter,
     perfetto::PerfettoWriter,
     profile::{ProfileKind, ProfileWriter},
+    spall::SpallWriter,
     speedscope::SpeedscopeWriter,
 };
 
@@ -36,6 +37,8 @@ pub enum Format {
     Fxt(Packing),
     /// Common Trace Format 1.8, a folder.
     Ctf,
+    /// Spall's binary format.
+    Spall,
     /// Apache Parquet, a row a span.
     Parquet,
     /// OpenTelemetry's OTLP, protobuf.
@@ -67,6 +70,7 @@ impl Format {
         Self::Fxt(Packing::Gzip),
         Self::Fxt(Packing::Zstd),
         Self::Ctf,
+        Self::Spall,
         Self::Parquet,
         Self::Otlp,
         Self::OtlpJson,
@@ -91,6 +95,7 @@ impl Format {
             Self::Fxt(Packing::Gzip) => "fxt.gz",
             Self::Fxt(Packing::Zstd) => "fxt.zst",
             Self::Ctf => "ctf",
+            Self::Spall => "spall",
             Self::Parquet => "parquet",
             Self::Otlp => "otlp",
             Self::OtlpJson => "otlp-json",
@@ -116,6 +121,7 @@ impl Format {
             Self::Fxt(Packing::Gzip) => &["fxt.gz"],
             Self::Fxt(Packing::Zstd) => &["fxt.zst"],
             Self::Ctf => &["ctf"],
+            Self::Spall => &["spall"],
             Self::Parquet => &["parquet"],
             Self::Otlp => &["otlp"],
             Self::OtlpJson => &["otlp.json"],
@@ -140,6 +146,7 @@ impl Format {
             Self::Firefox(_) => "Firefox Profiler's profile, for profiler.firefox.com",
             Self::Fxt(_) => "Fuchsia trace, for magic-trace.org's viewer and Perfetto",
             Self::Ctf => "Common Trace Format 1.8, a folder, for babeltrace2 and Trace Compass",
+            Self::Spall => "Spall's binary format, for Spall",
             Self::Parquet => "Parquet, a row a span, for DuckDB, pandas, Spark and ClickHouse",
             Self::Otlp => "OTLP protobuf, for OpenTelemetry's backends",
             Self::OtlpJson => "OTLP JSON, for OpenTelemetry's backends",
@@ -245,6 +252,7 @@ pub fn create_with(
         Format::Firefox(packing) => Box::new(FirefoxWriter::create(path, packing)?),
         Format::Fxt(packing) => Box::new(FxtWriter::create(path, packing)?),
         Format::Ctf => Box::new(CtfWriter::create(path)?),
+        Format::Spall => Box::new(SpallWriter::create(path)?),
         Format::Parquet => Box::new(ParquetWriter::create(path)?),
         Format::Otlp => otel(OtelKind::Protobuf)?,
         Format::OtlpJson => otel(OtelKind::Json)?,

@@ -9,6 +9,7 @@
 //! | `.profile.json`, `.profile.json.gz` | [`firefox::FirefoxWriter`] | profiler.firefox.com |
 //! | `.fxt`, `.fxt.gz`, `.fxt.zst` | [`fxt::FxtWriter`] | magic-trace.org's viewer, Perfetto |
 //! | `.ctf` (a folder) | [`ctf::CtfWriter`] | `babeltrace2`, Trace Compass |
+//! | `.spall` | [`spall::SpallWriter`] | Spall |
 //! | `.parquet` | [`parquet::ParquetWriter`] | DuckDB, pandas, Spark, ClickHouse |
 //! | `.otlp`, `.otlp.json`, `.zipkin.json` | [`otel::OtelWriter`] | OpenTelemetry's backends, Zipkin |
 //! | `.folded`, `.instructions.folded` | [`profile::ProfileWriter`] | flame graph tools |
@@ -81,6 +82,7 @@ mod parts;
 pub mod perfetto;
 mod pprof;
 pub mod profile;
+pub mod spall;
 pub mod speedscope;
 mod spool;
 mod text;

@@ -19,6 +19,7 @@ mod perfetto;
 mod pprof;
 mod program;
 mod protobuf;
+mod spall;
 mod speedscope;
 mod stream;
 mod sums;
