@@ -1,8 +1,9 @@
 //! `--format`, and what is kept of a timeline: the same in every output and in `ptrail dump`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use xtask::Corpus;
@@ -206,5 +207,172 @@ fn functions_have_their_source_lines() {
         let lines: Vec<_> = source.lines().skip(line - 2).take(2).collect();
         let text = lines.join("\n");
         assert!(text.contains(&format!("{name}(")), "{line}: {text}");
+    }
+}
+
+/// Function names, with their calls and nanoseconds.
+type Calls = BTreeMap<String, (u64, u64)>;
+
+fn add(calls: &mut Calls, name: &str, nanoseconds: u64) {
+    let sums = calls.entry(name.to_owned()).or_default();
+    *sums = (sums.0 + 1, sums.1 + nanoseconds);
+}
+
+fn json(file: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap()
+}
+
+fn in_trace_processor(file: &Path) -> Calls {
+    let seen = viewer::view(file);
+    assert_eq!(seen.complaints, Vec::<Value>::new(), "{}", file.display());
+    let mut calls = Calls::new();
+    for (name, _, duration) in seen.slices {
+        add(&mut calls, &name, duration as u64);
+    }
+    // The Fuchsia trace's note on the recording.
+    calls.remove("software recorder, virtual clock");
+    calls
+}
+
+fn in_otlp(file: &Path) -> Calls {
+    let file = json(file);
+    let mut calls = Calls::new();
+    for span in list(&file["resourceSpans"][0]["scopeSpans"][0]["spans"]) {
+        let keys = list(&span["attributes"])
+            .iter()
+            .map(|attribute| &attribute["key"]);
+        if keys.into_iter().any(|key| key == "code.function.name") {
+            let time = |key: &str| span[key].as_str().unwrap().parse::<u64>().unwrap();
+            let duration = time("endTimeUnixNano") - time("startTimeUnixNano");
+            add(&mut calls, span["name"].as_str().unwrap(), duration);
+        }
+    }
+    calls
+}
+
+fn in_zipkin(file: &Path) -> Calls {
+    let mut calls = Calls::new();
+    for span in list(&json(file)) {
+        if span["tags"].get("code.function.name").is_some() {
+            let duration = span["tags"]["ptrail.duration_ns"].as_str().unwrap();
+            add(
+                &mut calls,
+                span["name"].as_str().unwrap(),
+                duration.parse().unwrap(),
+            );
+        }
+    }
+    calls
+}
+
+fn in_firefox(file: &Path) -> Calls {
+    let file = json(file);
+    let mut calls = Calls::new();
+    for thread in list(&file["threads"]) {
+        let markers = &thread["markers"];
+        for (row, name) in list(&markers["name"]).iter().enumerate() {
+            let time = |key: &str| (markers[key][row].as_f64().unwrap() * 1e6).round() as u64;
+            if markers["data"][row]["type"] == "call" {
+                let name = &thread["stringArray"][name.as_u64().unwrap() as usize];
+                let duration = time("endTime") - time("startTime");
+                add(&mut calls, name.as_str().unwrap(), duration);
+            }
+        }
+    }
+    calls
+}
+
+fn in_speedscope(file: &Path) -> Calls {
+    let file = json(file);
+    let mut calls = Calls::new();
+    for profile in list(&file["profiles"]) {
+        let mut open = Vec::new();
+        for event in list(&profile["events"]) {
+            let at = event["at"].as_u64().unwrap();
+            if event["type"] == "O" {
+                open.push(at);
+            } else {
+                let frame = event["frame"].as_u64().unwrap() as usize;
+                let name = file["shared"]["frames"][frame]["name"].as_str().unwrap();
+                add(&mut calls, name, at - open.pop().unwrap());
+            }
+        }
+    }
+    calls
+}
+
+/// `babeltrace2` prints a line an event; ends are those of the innermost begin.
+fn in_babeltrace(folder: &Path) -> Calls {
+    let output = Command::new("babeltrace2")
+        .args(["--clock-cycles"])
+        .arg(folder)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let (mut calls, mut open) = (Calls::new(), Vec::new());
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let at = line.trim_start_matches('[').split(']').next().unwrap();
+        let at: u64 = at.parse().unwrap();
+        if line.contains(" call_begin: ") {
+            let (_, name) = line.split_once("function = \"").unwrap();
+            let (name, _) = name.split_once("\", mangled_name").unwrap();
+            open.push((name.to_owned(), at));
+        } else if line.contains(" call_end: ") {
+            let (name, begin) = open.pop().unwrap();
+            add(&mut calls, &name, at - begin);
+        }
+    }
+    assert!(open.is_empty());
+    calls
+}
+
+/// One real capture in every timeline format, each read by the program it is for or by its rules.
+#[test]
+fn every_format_shows_the_calls_that_dump_prints() {
+    let program = program("exceptions", "O2-static-pie");
+    let recorded = Recorded::new(&[], &program, "");
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let mut command = ptrail();
+    command.arg("decode").arg(recorded.capture());
+    for name in [
+        "a.pftrace",
+        "a.json",
+        "a.fxt",
+        "a.otlp.json",
+        "a.zipkin.json",
+        "a.profile.json",
+        "a.speedscope.json",
+        "a.ctf",
+    ] {
+        command.arg("-o").arg(file(name));
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut truth = Calls::new();
+    for line in dump(&recorded.capture(), &["--spans"]) {
+        if let Some((begin, duration, name)) = span(&line) {
+            add(&mut truth, &name, (begin + duration) / 1000 - begin / 1000);
+        }
+    }
+    assert!(truth.len() > 50 && truth.contains_key("pass_through(int)"));
+    for name in ["a.pftrace", "a.json", "a.fxt"] {
+        // The perf clock's base is whole nanoseconds, so rounding is the same.
+        assert_eq!(in_trace_processor(&file(name)), truth, "{name}");
+    }
+    assert_eq!(in_otlp(&file("a.otlp.json")), truth);
+    assert_eq!(in_zipkin(&file("a.zipkin.json")), truth);
+    assert_eq!(in_firefox(&file("a.profile.json")), truth);
+    assert_eq!(in_speedscope(&file("a.speedscope.json")), truth);
+    match Command::new("babeltrace2").arg("--version").output() {
+        Ok(_) => assert_eq!(in_babeltrace(&file("a.ctf")), truth),
+        Err(_) => eprintln!("SKIPPED: there is no babeltrace2 (tools/setup.sh test installs it)"),
     }
 }
