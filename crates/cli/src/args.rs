@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Attach(AttachArgs),
     Decode(DecodeArgs),
     Info(InfoArgs),
+    Open(OpenArgs),
     Pack(PackArgs),
     Dump(DumpArgs),
 }
@@ -174,6 +175,25 @@ pub(crate) struct InfoArgs {
     pub(crate) json: bool,
 }
 
+/// Open a timeline or profile in its viewer, in this machine's browser.
+///
+/// The viewer's page is told to fetch the file from 127.0.0.1, where it is served once, to that page
+/// alone; it stays on this machine. Perfetto (.pftrace, .json, .fxt, .fxt.gz), speedscope
+/// (.speedscope.json, .folded, .pprof) and the Firefox Profiler (.profile.json, .profile.json.gz).
+#[derive(Parser)]
+pub(crate) struct OpenArgs {
+    /// The file
+    pub(crate) file: PathBuf,
+
+    /// Only print the page's address
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+
+    /// Serve on this port. Perfetto's page takes files from 9001 alone
+    #[arg(long, value_name = "PORT", default_value_t = 9001)]
+    pub(crate) port: u16,
+}
+
 /// Put a capture and the programs, libraries and debug files that decoding it needs into one archive.
 ///
 /// `ptrail decode`, `info` and `dump` take the archive like a capture, on any machine.
@@ -272,7 +292,7 @@ impl From<Timing> for ptrail_emulate::Timing {
 }
 
 /// A number of bytes as `N`, `NK`, `NM` or `NG`.
-fn size(text: &str) -> Result<usize, String> {
+pub(crate) fn size(text: &str) -> Result<usize, String> {
     let digits = text.strip_suffix(['K', 'M', 'G']).unwrap_or(text);
     let unit = match &text[digits.len()..] {
         "K" => 1 << 10,

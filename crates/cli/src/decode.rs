@@ -6,27 +6,22 @@ use anyhow::{Context, Result};
 use ptrail_pipeline::Session;
 
 use crate::args::DecodeArgs;
-use crate::outputs::write;
 use crate::report;
+use crate::write::write;
 
 pub(crate) fn decode(args: &DecodeArgs) -> Result<()> {
     let input = args.input.raw.as_ref().or(args.input.input.as_ref());
     let name = input.and_then(|path| path.file_name()).unwrap_or_default();
     let targets = args.outputs.targets(name)?;
-    let selection = args.outputs.selection.selection()?;
+    // A wrong one is said before any work is done.
+    args.outputs.selection.selection()?;
     let input = args.input.open()?;
     let mut session = Session::with(&input.capture, &input.code)?;
     if let Some(threads) = args.threads {
         session.set_threads(threads);
     }
     let report = report::Report {
-        written: &write(
-            &session,
-            &targets,
-            &args.outputs.settings(),
-            &selection,
-            args.quiet,
-        )?,
+        written: &write(&session, &targets, &args.outputs, args.quiet)?,
         extra: input.capture.extra.as_ref(),
         targets: &targets,
     };

@@ -7,11 +7,13 @@ mod decode;
 mod dump;
 mod info;
 mod input;
+mod open;
 mod outputs;
 mod pack;
 mod progress;
 mod report;
 mod run;
+mod write;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         Command::Attach(args) => run::attach(args),
         Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
         Command::Info(args) => info::info(&args).map(|()| ExitCode::SUCCESS),
+        Command::Open(args) => open::open(&args).map(|()| ExitCode::SUCCESS),
         Command::Pack(args) => pack::pack(&args).map(|()| ExitCode::SUCCESS),
         Command::Dump(args) => dump::dump(&args).map(|()| ExitCode::SUCCESS),
     };

@@ -6,12 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Args;
 use ptrail_export::otel::TraceParent;
-use ptrail_export::{Format, Settings, create_with};
-use ptrail_pipeline::{Session, Summary};
+use ptrail_export::{Format, Settings};
 use ptrail_pt::Picos;
-use ptrail_trace::{Fanout, Filter, LeftOut, Pattern, Selection};
-
-use crate::progress::Line;
+use ptrail_trace::{Pattern, Selection};
 
 /// Outputs on the command line.
 #[derive(Args)]
@@ -28,6 +25,11 @@ pub(crate) struct OutputArgs {
     /// for each time it is given; with -o, as often as -o, in the same order
     #[arg(long = "format", value_name = "FORMAT", value_parser = format)]
     pub(crate) formats: Vec<Format>,
+
+    /// Timelines larger than SIZE (bytes, or with K, M, G) are written again without their shortest
+    /// calls, so that they fit; the summary says which
+    #[arg(long, value_name = "SIZE", value_parser = crate::args::size)]
+    pub(crate) max_size: Option<usize>,
 
     /// In OTLP and Zipkin outputs: the span in which the recording happened, as the `traceparent`
     /// header has it (00-TRACE-SPAN-FLAGS)
@@ -69,13 +71,6 @@ pub(crate) struct SelectionArgs {
 pub(crate) struct Target {
     pub(crate) format: Format,
     pub(crate) path: PathBuf,
-}
-
-/// What was written.
-pub(crate) struct Written {
-    pub(crate) summary: Summary,
-    /// `None` if everything was wanted.
-    pub(crate) left_out: Option<LeftOut>,
 }
 
 impl OutputArgs {
@@ -184,38 +179,6 @@ fn time(text: &str) -> Result<Picos, String> {
     parsed
         .map(Picos)
         .ok_or_else(|| format!("{text:?} is no time, such as 100ns, 20us, 1.5ms or 2s"))
-}
-
-/// Decodes a capture into all outputs in one pass.
-pub(crate) fn write(
-    session: &Session<'_>,
-    targets: &[Target],
-    settings: &Settings,
-    selection: &Selection,
-    quiet: bool,
-) -> Result<Written> {
-    let mut sinks: Vec<_> = targets
-        .iter()
-        .map(|target| create_with(target.format, &target.path, settings))
-        .collect::<Result<_, _>>()?;
-    let mut fanout = Fanout::new();
-    for sink in &mut sinks {
-        fanout.push(sink.as_mut());
-    }
-    let mut line = Line::new(quiet);
-    let mut progress =
-        |progress: ptrail_pipeline::Progress| line.decoding(progress.done, progress.total);
-    if selection.is_everything() {
-        return Ok(Written {
-            summary: session.run(&mut fanout, &mut progress)?,
-            left_out: None,
-        });
-    }
-    let mut filter = Filter::new(selection, &mut fanout);
-    Ok(Written {
-        summary: session.run(&mut filter, &mut progress)?,
-        left_out: Some(filter.left_out()),
-    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use ptrail_trace::LeftOut;
 use serde_json::json;
 use std::fmt::Write;
 
-use crate::outputs::{Target, Written};
+use crate::outputs::Target;
+use crate::write::Written;
 
 /// A summary and what it is about.
 pub(crate) struct Report<'a> {
@@ -52,6 +53,9 @@ impl Report<'_> {
         }
         if let Some(left_out) = self.written.left_out {
             let _ = writeln!(text, "left out  {}", self::left_out(left_out));
+        }
+        for note in &self.written.notes {
+            let _ = writeln!(text, "note      {note}");
         }
         for target in self.targets {
             let _ = writeln!(text, "written   {}", target.path.display());
@@ -165,6 +169,7 @@ impl Report<'_> {
                 "points": left_out.points,
                 "losses": left_out.losses,
             })),
+            "output_notes": self.written.notes,
             "outputs": self.targets.iter().map(|target| &target.path).collect::<Vec<_>>(),
         });
         format!("{object}\n")

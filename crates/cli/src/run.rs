@@ -11,12 +11,12 @@ use ptrail_emulate::{
 };
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::Session;
-use ptrail_trace::Selection;
 
 use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
-use crate::outputs::{Target, write};
+use crate::outputs::Target;
 use crate::progress::Line;
 use crate::report;
+use crate::write::write;
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let program = Program::find(args.program.clone())?;
@@ -55,7 +55,8 @@ fn record_and_write<'a>(
         let name = Path::new(name).file_name().unwrap_or("ptrail".as_ref());
         args.outputs.targets(name)?
     };
-    let selection = args.outputs.selection.selection()?;
+    // A wrong one is said before any work is done.
+    args.outputs.selection.selection()?;
     for target in &targets {
         check_folder(&target.path)?;
     }
@@ -89,7 +90,7 @@ fn record_and_write<'a>(
     let result = if args.capture_only {
         tell_captured(&outcome, &place.path)
     } else {
-        write_timeline(args, &place.path, &targets, &selection)
+        write_timeline(args, &place.path, &targets)
     };
     if let Err(error) = result {
         let kept = place.keep();
@@ -117,22 +118,11 @@ fn choose(source: Source, program: &Program) -> Result<(Engine, Option<String>)>
     }
 }
 
-fn write_timeline(
-    args: &RecordingArgs,
-    capture: &Path,
-    targets: &[Target],
-    selection: &Selection,
-) -> Result<()> {
+fn write_timeline(args: &RecordingArgs, capture: &Path, targets: &[Target]) -> Result<()> {
     let capture = Capture::open(capture)?;
     let session = Session::new(&capture)?;
     let report = report::Report {
-        written: &write(
-            &session,
-            targets,
-            &args.outputs.settings(),
-            selection,
-            args.quiet,
-        )?,
+        written: &write(&session, targets, &args.outputs, args.quiet)?,
         extra: capture.extra.as_ref(),
         targets,
     };

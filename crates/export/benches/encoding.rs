@@ -1,12 +1,13 @@
 //! How fast each format is written, how large it is, and how much memory that takes.
 //!
 //! ```sh
-//! cargo bench -p ptrail-export --bench encoding -- [--spans N] [FORMAT…]
+//! cargo bench -p ptrail-export --bench encoding -- [--spans N] [--keep FOLDER] [FORMAT…]
 //! ```
 //!
 //! The spans are made up: a thread that runs through a tree of calls, 2,000 functions in 8 modules, at
 //! most 24 deep, with a call site each. Without formats, all of them. Each runs in a process of its
-//! own, so that the peak of its memory is its own; what making the spans takes is taken off.
+//! own, so that the peak of its memory is its own; what making the spans takes is taken off. Files are removed again, unless a folder is given to keep
+//! them.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
@@ -29,17 +30,18 @@ const DEEPEST: usize = 24;
 fn main() {
     let mut spans = 10_000_000;
     let mut formats = Vec::new();
-    let mut one = None;
+    let (mut one, mut keep) = (None, None);
     let mut arguments = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--spans" => spans = arguments.next().unwrap().parse().unwrap(),
             "--one" => one = arguments.next(),
+            "--keep" => keep = arguments.next(),
             name => formats.push(name.to_owned()),
         }
     }
     if let Some(name) = one {
-        return measure(&name, spans);
+        return measure(&name, spans, keep.as_deref());
     }
     if formats.is_empty() {
         formats = Format::ALL.iter().map(Format::to_string).collect();
@@ -51,16 +53,18 @@ fn main() {
     for name in formats {
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--one", &name, "--spans", &spans.to_string()])
+            .args(keep.iter().flat_map(|folder| ["--keep", folder]))
             .status()
             .unwrap();
         assert!(status.success());
     }
 }
 
-fn measure(name: &str, spans: u64) {
+fn measure(name: &str, spans: u64, keep: Option<&str>) {
     let format: Format = name.parse().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out");
+    let place = keep.map_or(folder.path(), Path::new);
+    let path = place.join(format!("spans.{}", format.extensions()[0]));
     let alone = time(|| play(&mut Nothing, spans));
     let mut sink = create(format, &path).unwrap();
     let whole = time(|| play(sink.as_mut(), spans));

@@ -13,6 +13,7 @@ mod faults;
 mod foreign;
 mod info;
 mod jit;
+mod open;
 mod options;
 mod outputs;
 mod packets;

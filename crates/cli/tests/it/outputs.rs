@@ -376,3 +376,61 @@ fn every_format_shows_the_calls_that_dump_prints() {
         Err(_) => eprintln!("SKIPPED: there is no babeltrace2 (tools/setup.sh test installs it)"),
     }
 }
+
+/// Too large a timeline loses its shortest calls, and only it; the summary says so.
+#[test]
+fn a_timeline_is_made_to_fit() {
+    let recorded = Recorded::new(&[], &program("fib", "O0"), "");
+    let folder = tempfile::tempdir().unwrap();
+    let decode = |options: &[&str], names: [&str; 3]| -> Value {
+        let mut command = ptrail();
+        command
+            .current_dir(folder.path())
+            .arg("decode")
+            .arg(recorded.capture())
+            .arg("--json")
+            .args(options);
+        for name in names {
+            command.args(["-o", name]);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let size = |name: &str| folder.path().join(name).metadata().unwrap().len();
+    let summary = decode(&[], ["a.pftrace", "a.jsonl", "a.callgrind"]);
+    assert_eq!(summary["output_notes"], serde_json::json!([]));
+    let most = size("a.jsonl") / 3;
+    assert!(size("a.pftrace") < most && most < size("a.jsonl"));
+    let options = ["--max-size", &most.to_string()];
+    let summary = decode(&options, ["b.pftrace", "b.jsonl", "b.callgrind"]);
+    let notes = list(&summary["output_notes"]);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(
+        notes[0]
+            .as_str()
+            .unwrap()
+            .starts_with("b.jsonl would have had "),
+        "{notes:?}"
+    );
+    assert!(
+        size("b.jsonl") <= most && size("b.jsonl") > most / 4,
+        "{}",
+        size("b.jsonl")
+    );
+    // The others are whole.
+    assert_eq!(size("b.pftrace"), size("a.pftrace"));
+    assert_eq!(size("b.callgrind"), size("a.callgrind"));
+    let durations = |name: &str| -> Vec<u64> {
+        let lines = json_lines(&folder.path().join(name));
+        let mut durations: Vec<_> = lines.iter().filter_map(span).map(|span| span.1).collect();
+        durations.sort();
+        durations
+    };
+    let (all, kept) = (durations("a.jsonl"), durations("b.jsonl"));
+    assert_eq!(
+        kept[..],
+        all[all.len() - kept.len()..],
+        "the longest are kept"
+    );
+}
