@@ -217,7 +217,7 @@ fn help_is_there_for_every_command() {
     assert_eq!(
         commands,
         [
-            "run", "attach", "decode", "info", "missing", "pack", "archive", "dump", "help"
+            "run", "attach", "decode", "info", "missing", "open", "pack", "archive", "dump", "help"
         ]
     );
     for (command, options) in [
