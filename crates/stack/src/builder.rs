@@ -5,7 +5,7 @@ mod rules;
 use ptrail_flow::{Edge, OffCause, Sink};
 use ptrail_image::{AddressSpace, Timeline};
 use ptrail_pt::{Ip, Loss, PerfTime, Picos, Time};
-use ptrail_trace::{SinkError, SpanFlags, SpanSink, TrackId};
+use ptrail_trace::{Rate, SinkError, SpanFlags, SpanSink, TrackId};
 
 use crate::frames::{Frames, Moment};
 use crate::names::Names;
@@ -13,6 +13,9 @@ use crate::names::Names;
 /// Events that may wait for the next anchor; more than any sane distance between two timing
 /// packets, so only a trace without time gets here.
 const PENDING_LIMIT: usize = 1 << 16;
+
+/// The least stretch of time for which a rate is told.
+const RATE_STEP: Picos = Picos(10_000_000);
 
 /// What a thread's stream came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub struct Builder<'a, 's> {
     /// Instructions of the segments before this one.
     before: u64,
     anchor: Moment,
+    /// Up to when rates were told.
+    rated: Moment,
     /// A time has been told; what came before it happened then.
     timed: bool,
     /// The last event's; neither part ever goes back.
@@ -90,6 +95,7 @@ impl<'a, 's> Builder<'a, 's> {
             pending: Vec::new(),
             before: 0,
             anchor: Moment::START,
+            rated: Moment::START,
             timed: false,
             last: Moment::START,
             connected: false,
@@ -125,6 +131,7 @@ impl<'a, 's> Builder<'a, 's> {
             return Err(error);
         }
         self.frames.pop_all(end, SpanFlags::CUT)?;
+        self.tell_rate(Picos(1))?;
         Ok(Summary {
             instructions: end.instructions,
             spans: self.frames.spans,
@@ -176,6 +183,24 @@ impl<'a, 's> Builder<'a, 's> {
             }
         }
         self.follow_mappings(self.anchor.at);
+        if let Err(error) = self.tell_rate(RATE_STEP) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Tells how many instructions ran up to the anchor, if it is so late.
+    fn tell_rate(&mut self, step: Picos) -> Result<(), SinkError> {
+        let (from, to) = (self.rated, self.anchor);
+        if to.at.0 - from.at.0 < step.0 {
+            return Ok(());
+        }
+        self.rated = to;
+        self.frames.sink.rate(&Rate {
+            track: self.track,
+            begin: from.at,
+            end: to.at,
+            instructions: to.instructions.saturating_sub(from.instructions),
+        })
     }
 
     fn follow_mappings(&mut self, at: Picos) {
@@ -206,6 +231,7 @@ impl Sink for Builder<'_, '_> {
     fn anchor(&mut self, instructions: u64, time: Time) {
         if !std::mem::replace(&mut self.timed, true) {
             self.anchor.at = time.at;
+            self.rated.at = time.at;
         }
         self.settle(Moment {
             at: time.at,

@@ -24,8 +24,8 @@ use std::collections::VecDeque;
 use ptrail_pt::{Loss, Picos};
 
 use crate::{
-    Function, FunctionId, Opened, Point, Recording, SinkError, Span, SpanFlags, SpanSink, Track,
-    TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, Rate, Recording, SinkError, Span, SpanFlags, SpanSink,
+    Track, TrackId, TrackKind,
 };
 
 /// What to keep. The default keeps everything.
@@ -405,6 +405,14 @@ impl SpanSink for Filter<'_> {
             _ => self.left_out.losses += 1,
         }
         self.settle(track, loss.begin)
+    }
+
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        let within = self.selection.clip(rate.begin, rate.end) == Some((rate.begin, rate.end));
+        match self.thread(rate.track).map(|thread| thread.id) {
+            Some(track) if within => self.sink.rate(&Rate { track, ..*rate }),
+            _ => Ok(()),
+        }
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {

@@ -2,7 +2,7 @@
 
 use ptrail_pt::Loss;
 
-use crate::{Function, Opened, Point, Recording, Span, Track, TrackId};
+use crate::{Function, Opened, Point, Rate, Recording, Span, Track, TrackId};
 
 /// Why a sink could not take what it was given.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,13 @@ pub trait SpanSink {
         Ok(())
     }
 
+    /// So many instructions ran in a stretch of time.
+    #[allow(clippy::missing_errors_doc)]
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        let _ = rate;
+        Ok(())
+    }
+
     /// Called once, last: everything is closed, write what is left.
     #[allow(clippy::missing_errors_doc)]
     fn finish(&mut self) -> Result<(), SinkError> {
@@ -131,6 +138,10 @@ impl SpanSink for Fanout<'_> {
 
     fn loss(&mut self, track: TrackId, loss: &Loss) -> Result<(), SinkError> {
         self.each(|sink| sink.loss(track, loss))
+    }
+
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        self.each(|sink| sink.rate(rate))
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {

@@ -7,9 +7,10 @@ use super::{
     args::Arg,
     proto::{
         CHILD_ORDERING_EXPLICIT, CLOCK_MONOTONIC, CLOCK_OF_SEQUENCE, CLOCK_REALTIME, Clock,
-        ClockSnapshot, DebugAnnotation, InternedData, ProcessDescriptor,
-        SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, TYPE_INSTANT, ThreadDescriptor,
-        TracePacket, TracePacketDefaults, TrackDescriptor, TrackEvent, TrackEventDefaults,
+        ClockSnapshot, CounterDescriptor, DebugAnnotation, InternedData, ProcessDescriptor,
+        SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, TYPE_COUNTER, TYPE_INSTANT,
+        ThreadDescriptor, TracePacket, TracePacketDefaults, TrackDescriptor, TrackEvent,
+        TrackEventDefaults,
     },
 };
 use crate::text::process_name;
@@ -36,6 +37,9 @@ pub(super) mod uuid {
     }
     pub(in super::super) const fn losses(track: u32) -> u64 {
         of(4, track)
+    }
+    pub(in super::super) const fn rate(track: u32) -> u64 {
+        of(5, track)
     }
     pub(in super::super) const fn points(pid: u32, rank: u64) -> u64 {
         of(0x100 + rank, pid)
@@ -205,6 +209,28 @@ pub(super) fn losses_descriptor(track: u32) -> TrackDescriptor {
     TrackDescriptor {
         sibling_order_rank: Some(i32::MAX),
         ..named_descriptor(uuid::losses(track), Some(uuid::thread(track)), name)
+    }
+}
+
+/// The descriptor of the track that counts a thread's instructions.
+pub(super) fn rate_descriptor(track: u32) -> TrackDescriptor {
+    let name = "instructions per µs".to_owned();
+    TrackDescriptor {
+        counter: Some(CounterDescriptor {
+            unit_name: Some("instructions/µs".to_owned()),
+        }),
+        sibling_order_rank: Some(i32::MIN),
+        ..named_descriptor(uuid::rate(track), Some(uuid::thread(track)), name)
+    }
+}
+
+/// A value of that track, from now on.
+pub(super) fn rate_event(track: u32, value: f64) -> TrackEvent {
+    TrackEvent {
+        r#type: Some(TYPE_COUNTER),
+        track_uuid: Some(uuid::rate(track)),
+        double_counter_value: Some(value),
+        ..Default::default()
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) const TYPE_SLICE_BEGIN: i32 = 1;
 pub(super) const TYPE_SLICE_END: i32 = 2;
 pub(super) const TYPE_INSTANT: i32 = 3;
 
+pub(super) const TYPE_COUNTER: i32 = 4;
+
 /// `TrackDescriptor.child_ordering`: by `sibling_order_rank`.
 pub(super) const CHILD_ORDERING_EXPLICIT: i32 = 3;
 
@@ -94,12 +96,20 @@ pub(super) struct TrackDescriptor {
     pub(super) thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub(super) parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub(super) counter: Option<CounterDescriptor>,
     #[prost(bool, optional, tag = "9")]
     pub(super) disallow_merging_with_system_tracks: Option<bool>,
     #[prost(int32, optional, tag = "11")]
     pub(super) child_ordering: Option<i32>,
     #[prost(int32, optional, tag = "12")]
     pub(super) sibling_order_rank: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CounterDescriptor {
+    #[prost(string, optional, tag = "6")]
+    pub(super) unit_name: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -136,6 +146,8 @@ pub(super) struct TrackEvent {
     pub(super) source_location: Option<SourceLocation>,
     #[prost(uint64, optional, tag = "34")]
     pub(super) source_location_iid: Option<u64>,
+    #[prost(double, optional, tag = "44")]
+    pub(super) double_counter_value: Option<f64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

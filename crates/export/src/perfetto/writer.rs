@@ -7,8 +7,8 @@ use std::{
 
 use ptrail_pt::{Loss, PerfTime, Picos};
 use ptrail_trace::{
-    Function, FunctionId, Opened, Point, PointKind, Recording, SinkError, Source, Span, SpanFlags,
-    SpanSink, Track, TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, PointKind, Rate, Recording, SinkError, Source, Span,
+    SpanFlags, SpanSink, Track, TrackId, TrackKind,
 };
 
 use super::{
@@ -17,8 +17,8 @@ use super::{
     names::{Known, Named, Names},
     packets::{
         band_descriptor, band_of, common_descriptor, common_event, common_start, instant,
-        loss_args, losses_descriptor, named_descriptor, process_descriptor, sequence,
-        thread_descriptor, track_start, uuid,
+        loss_args, losses_descriptor, named_descriptor, process_descriptor, rate_descriptor,
+        rate_event, sequence, thread_descriptor, track_start, uuid,
     },
     proto::{TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket, TrackDescriptor, TrackEvent},
 };
@@ -59,6 +59,8 @@ struct TrackState {
     bands: BTreeSet<i64>,
     /// End of the losses shown so far, once there are any.
     lost_until: Option<u64>,
+    /// End of the rates shown so far, once there are any.
+    rated_until: Option<Picos>,
 }
 
 impl PerfettoWriter {
@@ -222,6 +224,7 @@ impl SpanSink for PerfettoWriter {
             parts: Parts::default(),
             bands: BTreeSet::new(),
             lost_until: None,
+            rated_until: None,
         });
         Ok(())
     }
@@ -303,7 +306,24 @@ impl SpanSink for PerfettoWriter {
         self.write(&common_event(end, closes))
     }
 
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        let track = rate.track.0;
+        let state = self.state(rate.track)?;
+        if state.rated_until.replace(rate.end).is_none() {
+            self.describe(rate_descriptor(track))?;
+        }
+        let event = rate_event(track, rate.per_microsecond());
+        self.write(&common_event(nanos(self.base, rate.begin), event))
+    }
+
     fn finish(&mut self) -> Result<(), SinkError> {
+        // A value holds until the next one.
+        for track in 0..self.tracks.len() {
+            if let Some(end) = self.tracks[track].rated_until {
+                let event = rate_event(track as u32, 0.0);
+                self.write(&common_event(nanos(self.base, end), event))?;
+            }
+        }
         self.output.finish()
     }
 }

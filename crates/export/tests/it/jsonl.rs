@@ -162,6 +162,7 @@ fn every_kind_of_line_is_whole() {
     stream.point(track, 3_500, PointKind::Signal, "SIGUSR1");
     stream.loss(track, 5_000, 8_001, LossCause::Overflow, "line\nbreak");
     stream.leave(track, 20_002, SpanFlags::CUT);
+    stream.rate(track, 1, 20_002, 7);
     assert_eq!(
         lines(&stream),
         [
@@ -180,6 +181,8 @@ fn every_kind_of_line_is_whole() {
                 "duration_ps": 20_001, "depth": 0, "function_id": 0, "function": "main",
                 "module": "demo", "address": "0xffff800000000000", "call_site": null,
                 "instructions": 7, "self_instructions": 1, "flags": ["inferred", "cut"]}),
+            json!({"type": "rate", "track": 0, "pid": 10, "tid": 11, "begin_ps": 1,
+                "duration_ps": 20_001, "instructions": 7}),
         ]
     );
 }

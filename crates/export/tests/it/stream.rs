@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use ptrail_pt::{Ip, Loss, LossCause, PerfTime, Picos, TraceOffset};
 use ptrail_trace::{
-    Function, FunctionId, Opened, Point, PointKind, Recording, Source, SourceLine, Span, SpanFlags,
-    SpanSink, Track, TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, PointKind, Rate, Recording, Source, SourceLine, Span,
+    SpanFlags, SpanSink, Track, TrackId, TrackKind,
 };
 
 /// A base that needs all of a 64-bit time: 21 hours, in nanoseconds.
@@ -49,6 +49,7 @@ enum Call {
     Span(Span),
     Point(Point),
     Loss(TrackId, Loss),
+    Rate(Rate),
 }
 
 #[derive(Default)]
@@ -255,6 +256,16 @@ impl Stream {
         }));
     }
 
+    pub(crate) fn rate(&mut self, track: TrackId, begin: u64, end: u64, instructions: u64) {
+        let (begin, end) = (Picos(begin), Picos(end));
+        self.calls.push(Call::Rate(Rate {
+            track,
+            begin,
+            end,
+            instructions,
+        }));
+    }
+
     pub(crate) fn is_open(&self, track: TrackId) -> bool {
         !self.threads[track.0 as usize].open.is_empty()
     }
@@ -280,6 +291,7 @@ impl Stream {
                 Call::Span(span) => sink.span(span),
                 Call::Point(point) => sink.point(point),
                 Call::Loss(track, loss) => sink.loss(*track, loss),
+                Call::Rate(rate) => sink.rate(rate),
             }
             .unwrap();
         }
