@@ -58,6 +58,9 @@ missing_for_test() {
     has ps || echo procps
     has callgrind_annotate || echo valgrind
     has qemu-x86_64 || echo qemu-user
+    has zstd || echo zstd
+    # Its bindings are for the system's own Python.
+    /usr/bin/python3 -c 'import bt2' 2>/dev/null || printf '%s\n' babeltrace2 python3-bt2
     has_perf || link_perf
     has_perf || perf_package
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::input::InputArgs;
+use crate::outputs::{OutputArgs, SelectionArgs};
 
 /// Flight recorder and time microscope for Linux programs.
 ///
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     Decode(DecodeArgs),
     Info(InfoArgs),
+    Open(OpenArgs),
     Pack(PackArgs),
     Dump(DumpArgs),
 }
@@ -91,12 +93,8 @@ pub(crate) struct AttachArgs {
 /// What `run` and `attach` have in common.
 #[derive(clap::Args)]
 pub(crate) struct RecordingArgs {
-    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
-    /// .instructions.folded (flame graphs), .callgrind, .pprof. May be given several times [default:
-    /// PROGRAM.pftrace]
-    #[arg(short, long = "output", value_name = "FILE")]
-    pub(crate) outputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
 
     /// Clock resolution
     #[arg(long, value_enum, default_value_t = Timing::Cyc)]
@@ -117,7 +115,7 @@ pub(crate) struct RecordingArgs {
     pub(crate) keep_capture: Option<PathBuf>,
 
     /// Only record: write the capture (`--keep-capture`), no timeline
-    #[arg(long, requires = "keep_capture", conflicts_with = "outputs")]
+    #[arg(long, requires = "keep_capture", conflicts_with_all = ["outputs", "formats"])]
     pub(crate) capture_only: bool,
 
     /// Record at most N instructions; then the program goes on unrecorded
@@ -199,12 +197,8 @@ pub(crate) struct DecodeArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Write the timeline to FILE; the extension decides the format: .pftrace (Perfetto), .json
-    /// (Chrome trace events), .speedscope.json, .jsonl (JSON lines), or a profile: .folded and
-    /// .instructions.folded (flame graphs), .callgrind, .pprof. May be given several times [default:
-    /// INPUT.pftrace]
-    #[arg(short, long = "output", value_name = "FILE")]
-    pub(crate) outputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
 
     /// Decode on N threads; the result is the same for any [default: as many as there are cores]
     #[arg(long, value_name = "N")]
@@ -228,6 +222,25 @@ pub(crate) struct InfoArgs {
     /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Open a timeline or profile in its viewer, in this machine's browser.
+///
+/// The viewer's page is told to fetch the file from 127.0.0.1, where it is served once, to that page
+/// alone; it stays on this machine. Perfetto (.pftrace, .json, .fxt, .fxt.gz), speedscope
+/// (.speedscope.json, .folded, .pprof) and the Firefox Profiler (.profile.json, .profile.json.gz).
+#[derive(Parser)]
+pub(crate) struct OpenArgs {
+    /// The file
+    pub(crate) file: PathBuf,
+
+    /// Only print the page's address
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+
+    /// Serve on this port. Perfetto's page takes files from 9001 alone
+    #[arg(long, value_name = "PORT", default_value_t = 9001)]
+    pub(crate) port: u16,
 }
 
 /// Put a capture and the programs, libraries and debug files that decoding it needs into one archive.
@@ -270,9 +283,13 @@ pub(crate) struct DumpArgs {
     #[arg(long, group = "what")]
     pub(crate) instructions: bool,
 
-    /// Function spans: begin, duration, depth, instructions, function, in the order of their ends
+    /// Function spans: begin, duration, depth, instructions, function, in the order of their ends; all,
+    /// or what --from, --to, --thread, --function and --min-duration keep
     #[arg(long, group = "what")]
     pub(crate) spans: bool,
+
+    #[command(flatten)]
+    pub(crate) selection: SelectionArgs,
 
     /// With --instructions: only name, instruction count and FNV-1a 64 digest of each stream
     #[arg(long, requires = "instructions")]
@@ -344,7 +361,7 @@ impl From<Timing> for ptrail_emulate::Timing {
 }
 
 /// A number of bytes as `N`, `NK`, `NM` or `NG`.
-fn size(text: &str) -> Result<usize, String> {
+pub(crate) fn size(text: &str) -> Result<usize, String> {
     let digits = text.strip_suffix(['K', 'M', 'G']).unwrap_or(text);
     let unit = match &text[digits.len()..] {
         "K" => 1 << 10,

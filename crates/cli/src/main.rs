@@ -9,10 +9,13 @@ mod dump;
 mod info;
 mod input;
 mod occasion;
+mod open;
+mod outputs;
 mod pack;
 mod progress;
 mod report;
 mod run;
+mod write;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::check(&args).map(|()| ExitCode::SUCCESS),
         Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
         Command::Info(args) => info::info(&args).map(|()| ExitCode::SUCCESS),
+        Command::Open(args) => open::open(&args).map(|()| ExitCode::SUCCESS),
         Command::Pack(args) => pack::pack(&args).map(|()| ExitCode::SUCCESS),
         Command::Dump(args) => dump::dump(&args).map(|()| ExitCode::SUCCESS),
     };

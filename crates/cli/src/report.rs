@@ -1,26 +1,27 @@
 //! The summary of a decode, for people and as JSON.
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-
 use indicatif::HumanCount;
 use ptrail_export::Format;
 use ptrail_perfdata::{Extra, SourceNote};
-use ptrail_pipeline::Summary;
 use ptrail_pt::Picos;
+use ptrail_trace::LeftOut;
 use serde_json::json;
+use std::fmt::Write;
+
+use crate::outputs::Target;
+use crate::write::Written;
 
 /// A summary and what it is about.
 pub(crate) struct Report<'a> {
-    pub(crate) summary: &'a Summary,
+    pub(crate) written: &'a Written,
     pub(crate) extra: Option<&'a Extra>,
-    pub(crate) outputs: &'a [PathBuf],
+    pub(crate) targets: &'a [Target],
 }
 
 impl Report<'_> {
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
-        let summary = self.summary;
+        let summary = &self.written.summary;
         let _ = match self.extra {
             Some(extra) => writeln!(text, "recorded  {}; {}", self.source(), extra.end),
             None => writeln!(text, "recorded  {}", self.source()),
@@ -51,10 +52,16 @@ impl Report<'_> {
         for note in self.extra.iter().flat_map(|extra| &extra.notes) {
             let _ = writeln!(text, "note      {note}");
         }
-        for output in self.outputs {
-            let _ = writeln!(text, "written   {}", output.display());
+        if let Some(left_out) = self.written.left_out {
+            let _ = writeln!(text, "left out  {}", self::left_out(left_out));
         }
-        if let Some(next) = self.outputs.first().map(|path| next_step(path)) {
+        for note in &self.written.notes {
+            let _ = writeln!(text, "note      {note}");
+        }
+        for target in self.targets {
+            let _ = writeln!(text, "written   {}", target.path.display());
+        }
+        if let Some(next) = self.targets.first().map(next_step) {
             let _ = writeln!(text, "next      {next}");
         }
         text
@@ -78,12 +85,12 @@ impl Report<'_> {
     }
 
     fn losses(&self, text: &mut String) {
-        let ledger = &self.summary.ledger;
+        let ledger = &self.written.summary.ledger;
         if ledger.is_empty() {
             let _ = writeln!(
                 text,
                 "losses    none: all {} bytes of trace decoded",
-                HumanCount(self.summary.trace_bytes)
+                HumanCount(self.written.summary.trace_bytes)
             );
         }
         for (cause, count, bytes, time) in ledger.by_cause() {
@@ -98,8 +105,8 @@ impl Report<'_> {
                 first.map_or("", |loss| loss.reason.as_str()),
             );
         }
-        if self.summary.clamps > 0 {
-            let times = plural(self.summary.clamps, "time");
+        if self.written.summary.clamps > 0 {
+            let times = plural(self.written.summary.clamps, "time");
             let _ = writeln!(
                 text,
                 "clock     would have gone backwards {times}; held instead"
@@ -118,7 +125,7 @@ impl Report<'_> {
     }
 
     pub(crate) fn json(&self) -> String {
-        let summary = self.summary;
+        let summary = &self.written.summary;
         let slowest: Vec<_> = summary
             .slowest
             .iter()
@@ -175,7 +182,15 @@ impl Report<'_> {
             "trace_bytes": summary.trace_bytes,
             "lost_bytes": summary.lost_bytes,
             "clamps": summary.clamps,
-            "outputs": self.outputs,
+            "left_out": self.written.left_out.map(|left_out| json!({
+                "threads": left_out.threads,
+                "spans": left_out.spans,
+                "of_spans": left_out.of_spans,
+                "points": left_out.points,
+                "losses": left_out.losses,
+            })),
+            "output_notes": self.written.notes,
+            "outputs": self.targets.iter().map(|target| &target.path).collect::<Vec<_>>(),
         });
         format!("{object}\n")
     }
@@ -214,17 +229,57 @@ pub(crate) fn duration(time: Picos) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// What the user did not want to see, in the outputs; the figures above are those of everything.
+fn left_out(left_out: LeftOut) -> String {
+    let LeftOut {
+        threads,
+        spans,
+        of_spans,
+        points,
+        losses,
+    } = left_out;
+    let mut text = format!("{} of {}", HumanCount(spans), plural(of_spans, "span"));
+    for (count, what) in [(threads, "thread"), (points, "event")] {
+        if count > 0 {
+            text += &format!(", {}", plural(count, what));
+        }
+    }
+    if losses > 0 {
+        let es = if losses == 1 { "" } else { "es" };
+        text += &format!(", {} loss{es}", HumanCount(losses));
+    }
+    text + ", as asked for"
+}
+
 /// Where to go with an output, in the program that its format is for.
-fn next_step(output: &Path) -> String {
-    let name = output.display();
-    match Format::from_path(output) {
-        Some(Format::Speedscope) => format!("open {name} at https://www.speedscope.app"),
-        Some(Format::FoldedTime | Format::FoldedInstructions) => {
+fn next_step(target: &Target) -> String {
+    let name = target.path.display();
+    match target.format {
+        Format::Speedscope => format!("open {name} at https://www.speedscope.app"),
+        Format::FoldedTime | Format::FoldedInstructions => {
             format!("flamegraph.pl {name} > flame.svg")
         }
-        Some(Format::Callgrind) => format!("callgrind_annotate {name}, or open it in KCachegrind"),
-        Some(Format::Pprof) => format!("go tool pprof -http=: {name}"),
-        Some(Format::JsonLines) => format!("jq . {name} | less"),
+        Format::Callgrind => format!("callgrind_annotate {name}, or open it in KCachegrind"),
+        Format::Pprof => format!("go tool pprof -http=: {name}"),
+        Format::Ctf => format!("babeltrace2 {name}, or open it in Trace Compass"),
+        Format::Fxt(ptrail_export::Packing::Zstd) => {
+            format!("open {name} at https://magic-trace.org (it stays on this machine)")
+        }
+        Format::Firefox(_) => {
+            format!("open {name} at https://profiler.firefox.com (it stays on this machine)")
+        }
+        Format::Spall => format!("open {name} in Spall"),
+        Format::Parquet => format!("duckdb -c \"from '{name}' limit 10\""),
+        Format::Otlp => format!(
+            "curl -H 'Content-Type: application/x-protobuf' --data-binary @{name} http://localhost:4318/v1/traces"
+        ),
+        Format::OtlpJson => format!(
+            "curl -H 'Content-Type: application/json' --data-binary @{name} http://localhost:4318/v1/traces"
+        ),
+        Format::Zipkin => format!(
+            "curl -H 'Content-Type: application/json' --data-binary @{name} http://localhost:9411/api/v2/spans"
+        ),
+        Format::JsonLines => format!("jq . {name} | less"),
         _ => format!("open {name} at https://ui.perfetto.dev (it stays on this machine)"),
     }
 }

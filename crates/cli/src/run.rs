@@ -15,8 +15,10 @@ use ptrail_record::{Ready, Trigger, Unresolved};
 
 use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
 use crate::occasion::Occasion;
+use crate::outputs::Target;
 use crate::progress::Line;
-use crate::{decode, report};
+use crate::report;
+use crate::write::write;
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let program = Program::find(args.program.clone())?;
@@ -54,14 +56,16 @@ fn record_and_write<'a>(
     occasion: &Occasion,
     subject: impl FnOnce(Request<'a>) -> Request<'a>,
 ) -> Result<ExitCode> {
-    let outputs = match (args.capture_only, args.outputs.is_empty()) {
-        (true, _) => Vec::new(),
-        (false, true) => vec![default_output(name)],
-        (false, false) => args.outputs.clone(),
+    let targets = if args.capture_only {
+        Vec::new()
+    } else {
+        let name = Path::new(name).file_name().unwrap_or("ptrail".as_ref());
+        args.outputs.targets(name)?
     };
-    let formats = decode::formats(&outputs)?;
-    for (_, path) in &formats {
-        check_folder(path)?;
+    // A wrong one is said before any work is done.
+    args.outputs.selection.selection()?;
+    for target in &targets {
+        check_folder(&target.path)?;
     }
     let mut ready = match args.ready_fd {
         Some(descriptor) => Some(
@@ -107,7 +111,7 @@ fn record_and_write<'a>(
     let result = if args.capture_only {
         tell_captured(&outcome, &place.path)
     } else {
-        write_timeline(args, &place.path, &formats, &outputs)
+        write_timeline(args, &place.path, &targets)
     };
     if let Err(error) = result {
         let kept = place.keep();
@@ -150,19 +154,13 @@ fn choose(source: Source, program: &Program) -> Result<(Engine, Option<String>)>
     }
 }
 
-fn write_timeline(
-    args: &RecordingArgs,
-    capture: &Path,
-    formats: &[(ptrail_export::Format, &Path)],
-    outputs: &[PathBuf],
-) -> Result<()> {
+fn write_timeline(args: &RecordingArgs, capture: &Path, targets: &[Target]) -> Result<()> {
     let capture = Capture::open(capture)?;
     let session = Session::new(&capture)?;
-    let summary = decode::write(&session, formats, args.quiet)?;
     let report = report::Report {
-        summary: &summary,
+        written: &write(&session, targets, &args.outputs, args.quiet)?,
         extra: capture.extra.as_ref(),
-        outputs,
+        targets,
     };
     let text = if args.json {
         report.json()
@@ -193,16 +191,6 @@ fn tell_captured(outcome: &Outcome, capture: &Path) -> Result<()> {
 /// Messages go to standard error: standard output is the program's.
 fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
-}
-
-/// `PROGRAM.pftrace` in the current folder.
-fn default_output(program: &OsStr) -> PathBuf {
-    let mut name = Path::new(program)
-        .file_name()
-        .unwrap_or("ptrail".as_ref())
-        .to_os_string();
-    name.push(".pftrace");
-    PathBuf::from(name)
 }
 
 /// Says before the program runs that an output can't be written.

@@ -32,9 +32,10 @@
 //! the costs of all calls of a function add up to the time from its outermost entries to their
 //! ends, which is what `callgrind_annotate --inclusive=yes` shows, and never to more than the whole.
 //!
-//! *Places.* There are no source lines yet: all stand at line 0, in a "file" that is named like
-//! the module, since readers tell functions of one name apart by their files alone. Functions of one
-//! name in one module are one to readers.
+//! *Places.* A function's costs and calls all stand at the line of its first instruction. Without
+//! debug information they stand at line 0 of a "file" that is named like the module, since readers
+//! tell functions of one name apart by their files alone. Functions of one name in one file are one
+//! to readers.
 
 use std::{
     collections::BTreeMap,
@@ -84,7 +85,8 @@ pub(crate) fn write(mut profile: Profile, output: &mut impl Write) -> io::Result
         total.add(*own);
         let caller = Caller::Function(function);
         names.place("", caller, output)?;
-        writeln!(output, "0 {} {}", own.time, own.instructions)?;
+        let line = names.line(caller);
+        writeln!(output, "{line} {} {}", own.time, own.instructions)?;
         write_calls(&costs, caller, &mut names, output)?;
     }
     writeln!(output, "\ntotals: {} {}", total.time, total.instructions)
@@ -115,9 +117,11 @@ fn write_calls(
     output: &mut impl Write,
 ) -> io::Result<()> {
     for (callee, sums) in costs.calls_of(caller) {
-        names.place("c", Caller::Function(callee), output)?;
-        writeln!(output, "calls={} 0", sums.calls)?;
-        writeln!(output, "0 {} {}", sums.time, sums.instructions)?;
+        let callee = Caller::Function(callee);
+        names.place("c", callee, output)?;
+        writeln!(output, "calls={} {}", sums.calls, names.line(callee))?;
+        let line = names.line(caller);
+        writeln!(output, "{line} {} {}", sums.time, sums.instructions)?;
     }
     Ok(())
 }
@@ -189,9 +193,9 @@ impl Costs {
 struct Names<'a> {
     profile: &'a Profile,
     threads: &'a [ThreadPaths],
-    /// Module numbers, from 1.
-    modules: BTreeMap<&'a str, usize>,
-    /// By number, what was said: modules as objects, modules as files, functions.
+    /// Numbers of modules and source files, from 1.
+    files: BTreeMap<&'a str, usize>,
+    /// By number, what was said: objects, files, functions.
     said: [Vec<bool>; 3],
 }
 
@@ -200,37 +204,51 @@ impl<'a> Names<'a> {
         Self {
             profile,
             threads,
-            modules: BTreeMap::new(),
+            files: BTreeMap::new(),
             said: [const { Vec::new() }; 3],
         }
     }
 
     /// Says where the following costs belong; `prefix` is `c` for a callee.
     fn place(&mut self, prefix: &str, what: Caller, output: &mut impl Write) -> io::Result<()> {
-        let (number, name, module) = match what {
+        let (number, name, module, file) = match what {
             Caller::Thread(index) => {
                 let track = &self.threads[index].track;
                 let TrackKind::Thread { tid, .. } = track.kind;
                 let name = format!("[thread {} {tid}]", track.name);
-                (self.profile.function_count() + index + 1, name, "")
+                (self.profile.function_count() + index + 1, name, "", "")
             }
             Caller::Function(id) => {
                 let function = self.profile.function(id);
                 let module = function.map_or("", |function| &function.module);
                 let name = function.map_or("", |function| &function.name);
-                (id.0 as usize + 1, name.to_owned(), module)
+                let source = function.and_then(|function| function.source.as_ref());
+                let file = source.map_or(module, |source| &source.file);
+                (id.0 as usize + 1, name.to_owned(), module, file)
             }
         };
-        let next = self.modules.len() + 1;
-        let module_number = *self.modules.entry(module).or_insert(next);
-        let module = if module.is_empty() { "???" } else { module };
+        let object = self.file(module);
+        let source = self.file(file);
         if prefix.is_empty() {
             writeln!(output)?;
         }
-        let file = if prefix.is_empty() { "fl" } else { "cfi" };
-        self.say(0, &format!("{prefix}ob"), module_number, module, output)?;
-        self.say(1, file, module_number, module, output)?;
+        let key = if prefix.is_empty() { "fl" } else { "cfi" };
+        self.say(0, &format!("{prefix}ob"), object.0, object.1, output)?;
+        self.say(1, key, source.0, source.1, output)?;
         self.say(2, &format!("{prefix}fn"), number, &name, output)
+    }
+
+    fn file(&mut self, name: &'a str) -> (usize, &'a str) {
+        let next = self.files.len() + 1;
+        let number = *self.files.entry(name).or_insert(next);
+        (number, if name.is_empty() { "???" } else { name })
+    }
+
+    /// The line of a function; 0 if it is not known.
+    fn line(&self, what: Caller) -> u32 {
+        let Caller::Function(id) = what else { return 0 };
+        let source = self.profile.function(id).and_then(|f| f.source.as_ref());
+        source.map_or(0, |source| source.line)
     }
 
     fn say(

@@ -129,6 +129,16 @@ struct Part {
     time: u64,
 }
 
+impl Part {
+    fn new(earliest: Picos) -> Self {
+        Self {
+            tree: Tree::new(),
+            earliest,
+            time: 0,
+        }
+    }
+}
+
 /// An open function.
 struct Frame {
     node: u32,
@@ -151,6 +161,8 @@ pub(crate) struct Calls {
     parts: VecDeque<Part>,
     open: Vec<Frame>,
     last: Picos,
+    /// A loss came, so the next call is a part's first.
+    lost: bool,
 }
 
 impl Calls {
@@ -161,23 +173,26 @@ impl Calls {
             parts: VecDeque::new(),
             open: Vec::new(),
             last: Picos(0),
+            lost: false,
         }
     }
 
     /// Takes in a function that is entered.
     pub(crate) fn open(&mut self, opened: &Opened) {
-        let starts = self.open.is_empty() && opened.flags.contains(SpanFlags::INFERRED);
-        if starts && self.parts.len() == REMEMBERED {
-            let oldest = self.parts.pop_front();
-            oldest
-                .into_iter()
-                .for_each(|part| self.merged.merge(part.tree));
+        let unseen = self.open.is_empty() && opened.flags.contains(SpanFlags::INFERRED);
+        if unseen || self.lost {
+            self.start();
         }
-        let part = Self::part(&mut self.parts, starts, self.last);
+        let part = Self::part(&mut self.parts, self.last);
         self.last = self.last.max(opened.begin);
         let parent = self.open.last().map_or(part.tree.root, |frame| frame.node);
         let node = part.tree.child(parent, opened.function);
         self.open.push(Frame { node, inner: 0 });
+    }
+
+    /// Takes in a loss. If it cuts the track, everything was closed before.
+    pub(crate) fn lose(&mut self) {
+        self.lost = self.open.is_empty();
     }
 
     /// Takes in a function that is left.
@@ -189,7 +204,7 @@ impl Calls {
             return self.late(span, time);
         }
         let frame = self.open.pop().ok_or(Misuse::NothingOpen)?;
-        let part = Self::part(&mut self.parts, false, self.last);
+        let part = Self::part(&mut self.parts, self.last);
         match self.open.last_mut() {
             Some(caller) => caller.inner += time,
             None => part.time += time,
@@ -203,7 +218,10 @@ impl Calls {
         if !self.open.is_empty() {
             return Err(Misuse::StillOpen);
         }
-        Self::part(&mut self.parts, false, self.last);
+        if self.lost {
+            self.start();
+        }
+        Self::part(&mut self.parts, self.last);
         let fits = |part: &Part| part.earliest <= span.begin;
         let first = self.parts.iter().rposition(fits).unwrap_or(0);
         let (mut inner, mut later) = (0, self.parts.split_off(first + 1));
@@ -221,14 +239,21 @@ impl Calls {
         Ok(())
     }
 
-    /// The latest part, made if there is none or a new one starts.
-    fn part(parts: &mut VecDeque<Part>, starts: bool, earliest: Picos) -> &mut Part {
-        if starts || parts.is_empty() {
-            parts.push_back(Part {
-                tree: Tree::new(),
-                earliest,
-                time: 0,
-            });
+    fn start(&mut self) {
+        self.lost = false;
+        if self.parts.len() == REMEMBERED {
+            let oldest = self.parts.pop_front();
+            oldest
+                .into_iter()
+                .for_each(|part| self.merged.merge(part.tree));
+        }
+        self.parts.push_back(Part::new(self.last));
+    }
+
+    /// The latest part, made if there is none.
+    fn part(parts: &mut VecDeque<Part>, earliest: Picos) -> &mut Part {
+        if parts.is_empty() {
+            parts.push_back(Part::new(earliest));
         }
         let latest = parts.len() - 1;
         &mut parts[latest]

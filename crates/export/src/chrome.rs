@@ -215,6 +215,14 @@ impl SpanSink for ChromeWriter {
             named.args.extend_from_slice(b",\"mangled_name\":");
             put_text(&mut named.args, mangled);
         }
+        if let Some(source) = &function.source {
+            named.args.extend_from_slice(b",\"source.file_name\":");
+            put_text(&mut named.args, &source.file);
+            put(
+                &mut named.args,
+                format_args!(",\"source.line_number\":{}", source.line),
+            );
+        }
         let index = function.id.0 as usize;
         if self.functions.len() <= index {
             self.functions.resize_with(index + 1, || None);
@@ -282,6 +290,7 @@ impl SpanSink for ChromeWriter {
 
     fn loss(&mut self, track: TrackId, loss: &Loss) -> Result<(), SinkError> {
         let state = self.state(track)?;
+        state.parts.lose();
         let (pid, tid, thread) = (state.pid, state.tid, state.name.clone());
         let id = self.losses;
         for (phase, at) in [("b", loss.begin), ("e", loss.end.max(loss.begin))] {

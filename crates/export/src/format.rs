@@ -6,9 +6,16 @@ use ptrail_trace::{SinkError, SpanSink};
 
 use crate::{
     chrome::ChromeWriter,
+    ctf::CtfWriter,
+    firefox::FirefoxWriter,
+    fxt::FxtWriter,
     jsonl::JsonLinesWriter,
+    otel::{OtelKind, OtelWriter, TraceParent},
+    output::Packing,
+    parquet::ParquetWriter,
     perfetto::PerfettoWriter,
     profile::{ProfileKind, ProfileWriter},
+    spall::SpallWriter,
     speedscope::SpeedscopeWriter,
 };
 
@@ -24,6 +31,22 @@ pub enum Format {
     JsonLines,
     /// speedscope's JSON.
     Speedscope,
+    /// The Firefox Profiler's processed profile.
+    Firefox(Packing),
+    /// Fuchsia's trace format.
+    Fxt(Packing),
+    /// Common Trace Format 1.8, a folder.
+    Ctf,
+    /// Spall's binary format.
+    Spall,
+    /// Apache Parquet, a row a span.
+    Parquet,
+    /// OpenTelemetry's OTLP, protobuf.
+    Otlp,
+    /// OpenTelemetry's OTLP, JSON.
+    OtlpJson,
+    /// Zipkin v2 JSON.
+    Zipkin,
     /// Folded stacks, nanoseconds.
     FoldedTime,
     /// Folded stacks, instructions.
@@ -41,6 +64,17 @@ impl Format {
         Self::Chrome,
         Self::JsonLines,
         Self::Speedscope,
+        Self::Firefox(Packing::Plain),
+        Self::Firefox(Packing::Gzip),
+        Self::Fxt(Packing::Plain),
+        Self::Fxt(Packing::Gzip),
+        Self::Fxt(Packing::Zstd),
+        Self::Ctf,
+        Self::Spall,
+        Self::Parquet,
+        Self::Otlp,
+        Self::OtlpJson,
+        Self::Zipkin,
         Self::FoldedTime,
         Self::FoldedInstructions,
         Self::Callgrind,
@@ -55,6 +89,17 @@ impl Format {
             Self::Chrome => "chrome",
             Self::JsonLines => "jsonl",
             Self::Speedscope => "speedscope",
+            Self::Firefox(Packing::Gzip) => "firefox.gz",
+            Self::Firefox(_) => "firefox",
+            Self::Fxt(Packing::Plain) => "fxt",
+            Self::Fxt(Packing::Gzip) => "fxt.gz",
+            Self::Fxt(Packing::Zstd) => "fxt.zst",
+            Self::Ctf => "ctf",
+            Self::Spall => "spall",
+            Self::Parquet => "parquet",
+            Self::Otlp => "otlp",
+            Self::OtlpJson => "otlp-json",
+            Self::Zipkin => "zipkin",
             Self::FoldedTime => "folded",
             Self::FoldedInstructions => "folded-instructions",
             Self::Callgrind => "callgrind",
@@ -70,6 +115,17 @@ impl Format {
             Self::Chrome => &["json"],
             Self::JsonLines => &["jsonl", "ndjson"],
             Self::Speedscope => &["speedscope.json"],
+            Self::Firefox(Packing::Gzip) => &["profile.json.gz"],
+            Self::Firefox(_) => &["profile.json"],
+            Self::Fxt(Packing::Plain) => &["fxt"],
+            Self::Fxt(Packing::Gzip) => &["fxt.gz"],
+            Self::Fxt(Packing::Zstd) => &["fxt.zst"],
+            Self::Ctf => &["ctf"],
+            Self::Spall => &["spall"],
+            Self::Parquet => &["parquet"],
+            Self::Otlp => &["otlp"],
+            Self::OtlpJson => &["otlp.json"],
+            Self::Zipkin => &["zipkin.json"],
             Self::FoldedTime => &["folded"],
             Self::FoldedInstructions => &["instructions.folded"],
             Self::Callgrind => &["callgrind"],
@@ -87,6 +143,14 @@ impl Format {
             }
             Self::JsonLines => "JSON lines with everything that is known, for scripts",
             Self::Speedscope => "speedscope JSON, for speedscope.app",
+            Self::Firefox(_) => "Firefox Profiler's profile, for profiler.firefox.com",
+            Self::Fxt(_) => "Fuchsia trace, for magic-trace.org's viewer and Perfetto",
+            Self::Ctf => "Common Trace Format 1.8, a folder, for babeltrace2 and Trace Compass",
+            Self::Spall => "Spall's binary format, for Spall",
+            Self::Parquet => "Parquet, a row a span, for DuckDB, pandas, Spark and ClickHouse",
+            Self::Otlp => "OTLP protobuf, for OpenTelemetry's backends",
+            Self::OtlpJson => "OTLP JSON, for OpenTelemetry's backends",
+            Self::Zipkin => "Zipkin v2 JSON, for Zipkin and what takes its format",
             Self::FoldedTime => "folded stacks by nanoseconds, for flame graphs",
             Self::FoldedInstructions => "folded stacks by instructions, for flame graphs",
             Self::Callgrind => "callgrind profile, for KCachegrind and callgrind_annotate",
@@ -160,11 +224,39 @@ impl FromStr for Format {
 /// # Errors
 /// No temporary file can be made in the folder of `path`, or `path` is a folder.
 pub fn create(format: Format, path: &Path) -> Result<Box<dyn SpanSink>, SinkError> {
+    create_with(format, path, &Settings::default())
+}
+
+/// What some formats can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The span in which the recording happened, for OTLP and Zipkin.
+    pub trace_parent: Option<TraceParent>,
+}
+
+/// The same, with settings.
+///
+/// # Errors
+/// As for [`create`].
+pub fn create_with(
+    format: Format,
+    path: &Path,
+    settings: &Settings,
+) -> Result<Box<dyn SpanSink>, SinkError> {
+    let otel = |kind| OtelWriter::create(kind, path, settings.trace_parent).map(Box::new);
     Ok(match format {
         Format::Perfetto => Box::new(PerfettoWriter::create(path)?),
         Format::Chrome => Box::new(ChromeWriter::create(path)?),
         Format::JsonLines => Box::new(JsonLinesWriter::create(path)?),
         Format::Speedscope => Box::new(SpeedscopeWriter::create(path)?),
+        Format::Firefox(packing) => Box::new(FirefoxWriter::create(path, packing)?),
+        Format::Fxt(packing) => Box::new(FxtWriter::create(path, packing)?),
+        Format::Ctf => Box::new(CtfWriter::create(path)?),
+        Format::Spall => Box::new(SpallWriter::create(path)?),
+        Format::Parquet => Box::new(ParquetWriter::create(path)?),
+        Format::Otlp => otel(OtelKind::Protobuf)?,
+        Format::OtlpJson => otel(OtelKind::Json)?,
+        Format::Zipkin => otel(OtelKind::Zipkin)?,
         Format::FoldedTime => Box::new(ProfileWriter::create(ProfileKind::FoldedTime, path)?),
         Format::FoldedInstructions => Box::new(ProfileWriter::create(
             ProfileKind::FoldedInstructions,
@@ -203,9 +295,9 @@ mod tests {
         ] {
             assert_eq!(Format::from_path(Path::new(name)), format, "{name}");
         }
-        let error = "fxt".parse::<Format>().unwrap_err().to_string();
+        let error = "fxtt".parse::<Format>().unwrap_err().to_string();
         assert!(
-            error.starts_with(r#"unknown format "fxt"; known are perfetto, chrome, jsonl"#),
+            error.starts_with(r#"unknown format "fxtt"; known are perfetto, chrome, jsonl"#),
             "{error}"
         );
     }

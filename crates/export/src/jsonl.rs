@@ -3,8 +3,9 @@
 //! ```json
 //! {"type":"recording","source":"hardware","command":["demo"],"base_ns":75632000000000,"base_unix_ns":null}
 //! {"type":"track","track":0,"pid":7,"tid":7,"name":"demo","process":"demo"}
-//! {"type":"function","function_id":0,"name":"main","mangled":null,"module":"demo","address":"0x401000"}
+//! {"type":"function","function_id":0,"name":"main","mangled":null,"module":"demo","address":"0x401000","file":null,"line":null}
 //! {"type":"span","track":0,"pid":7,"tid":7,"begin_ps":1000,"duration_ps":8999,"depth":0,"function_id":0,"function":"main","module":"demo","address":"0x401000","call_site":null,"instructions":12,"self_instructions":12,"flags":["cut"]}
+//! {"type":"rate","track":0,"pid":7,"tid":7,"begin_ps":0,"duration_ps":9999,"instructions":12}
 //! {"type":"point","track":0,"pid":7,"tid":7,"at_ps":3500,"kind":"signal","text":"SIGUSR1"}
 //! {"type":"loss","track":0,"pid":7,"tid":7,"begin_ps":9999,"duration_ps":0,"cause":"overflow","bytes":0,"offset":"0x1234","address":null,"reason":"the buffer was full"}
 //! ```
@@ -19,8 +20,8 @@ use std::path::Path;
 
 use ptrail_pt::{Ip, Loss};
 use ptrail_trace::{
-    Function, FunctionId, Opened, Point, Recording, SinkError, Source, Span, SpanFlags, SpanSink,
-    Track, TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, Rate, Recording, SinkError, Source, Span, SpanFlags,
+    SpanSink, Track, TrackId, TrackKind,
 };
 
 use crate::{
@@ -175,6 +176,14 @@ impl SpanSink for JsonLinesWriter {
             None => self.line.extend_from_slice(b"null"),
         }
         self.line.extend_from_slice(&place);
+        self.line.extend_from_slice(b",\"file\":");
+        match &function.source {
+            Some(source) => {
+                put_text(&mut self.line, &source.file);
+                self.put(format_args!(",\"line\":{}", source.line));
+            }
+            None => self.line.extend_from_slice(b"null,\"line\":null"),
+        }
         self.end()
     }
 
@@ -233,6 +242,16 @@ impl SpanSink for JsonLinesWriter {
         self.put_address("address", loss.ip);
         self.line.extend_from_slice(b",\"reason\":");
         put_text(&mut self.line, &loss.reason);
+        self.end()
+    }
+
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        self.start_on("rate", rate.track)?;
+        let (begin, duration) = (rate.begin.0, rate.end.0.saturating_sub(rate.begin.0));
+        self.put(format_args!(
+            ",\"begin_ps\":{begin},\"duration_ps\":{duration},\"instructions\":{}",
+            rate.instructions
+        ));
         self.end()
     }
 

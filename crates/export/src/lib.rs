@@ -6,6 +6,12 @@
 //! | `.json` | [`chrome::ChromeWriter`] | Perfetto, `chrome://tracing`, Tracy's importer |
 //! | `.jsonl` | [`jsonl::JsonLinesWriter`] | scripts |
 //! | `.speedscope.json` | [`speedscope::SpeedscopeWriter`] | speedscope.app |
+//! | `.profile.json`, `.profile.json.gz` | [`firefox::FirefoxWriter`] | profiler.firefox.com |
+//! | `.fxt`, `.fxt.gz`, `.fxt.zst` | [`fxt::FxtWriter`] | magic-trace.org's viewer, Perfetto |
+//! | `.ctf` (a folder) | [`ctf::CtfWriter`] | `babeltrace2`, Trace Compass |
+//! | `.spall` | [`spall::SpallWriter`] | Spall |
+//! | `.parquet` | [`parquet::ParquetWriter`] | DuckDB, pandas, Spark, ClickHouse |
+//! | `.otlp`, `.otlp.json`, `.zipkin.json` | [`otel::OtelWriter`] | OpenTelemetry's backends, Zipkin |
 //! | `.folded`, `.instructions.folded` | [`profile::ProfileWriter`] | flame graph tools |
 //! | `.callgrind`, `callgrind.out.*` | [`profile::ProfileWriter`] | KCachegrind, `callgrind_annotate` |
 //! | `.pprof`, `.pb.gz` | [`profile::ProfileWriter`] | `go tool pprof`, Parca, Pyroscope |
@@ -25,7 +31,7 @@
 //!   track begins, outside callers found before it.
 //! * *Flat memory.* What is kept is the table of functions, a little for each track, and the
 //!   begins of late callers (one stack's depth for each part between losses). Profiles keep an
-//!   entry for each call path that occurred instead.
+//!   entry for each call path that occurred instead, and so does the Firefox Profiler's format.
 //!
 //! ```
 //! use ptrail_export::{Format, create};
@@ -43,7 +49,7 @@
 //! let kind = TrackKind::Thread { pid: 7, tid: 7 };
 //! sink.track(&Track { id: track, kind, name: "demo".into(), process: "demo".into() })?;
 //! let address = Ip(0x401000);
-//! sink.function(&Function { id: function, name: "main".into(), mangled: None, module: "demo".into(), address })?;
+//! sink.function(&Function { id: function, name: "main".into(), mangled: None, module: "demo".into(), address, source: None })?;
 //! let (begin, call_site, flags) = (Picos(1_000), None, SpanFlags::empty());
 //! sink.open(&Opened { track, function, begin, call_site, flags })?;
 //! let (end, depth, instructions, self_instructions) = (Picos(9_999), 0, 12, 12);
@@ -62,17 +68,24 @@
 mod callgrind;
 mod calls;
 pub mod chrome;
+pub mod ctf;
+pub mod firefox;
 mod folded;
 mod format;
+pub mod fxt;
 mod json;
 pub mod jsonl;
+pub mod otel;
 mod output;
+pub mod parquet;
 mod parts;
 pub mod perfetto;
 mod pprof;
 pub mod profile;
+pub mod spall;
 pub mod speedscope;
 mod spool;
 mod text;
 
-pub use format::{Format, UnknownFormat, create};
+pub use format::{Format, Settings, UnknownFormat, create, create_with};
+pub use output::Packing;

@@ -11,11 +11,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use flate2::write::GzEncoder;
 use ptrail_trace::{FunctionId, SinkError, TrackId};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tempfile::NamedTempFile;
+
+/// What is packed with Zstandard at once.
+const PIECE: u64 = 1 << 20;
 
 /// Size of the write buffer.
 const BUFFER: usize = 256 << 10;
+
+/// How the finished file is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Packing {
+    /// Not at all.
+    Plain,
+    /// gzip.
+    Gzip,
+    /// Zstandard, a frame for each MiB.
+    Zstd,
+}
 
 /// Where the finished file goes.
 enum Destination {
@@ -37,6 +53,7 @@ pub(crate) struct Output {
     /// The path as the user gave it, for messages.
     path: PathBuf,
     destination: Destination,
+    packing: Packing,
     /// `None` after an error and when finished.
     file: Option<BufWriter<NamedTempFile>>,
     position: u64,
@@ -46,6 +63,11 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn create(path: &Path) -> Result<Self, SinkError> {
+        Self::packed(path, Packing::Plain)
+    }
+
+    /// One that is packed when it is finished.
+    pub(crate) fn packed(path: &Path, packing: Packing) -> Result<Self, SinkError> {
         let opened = Destination::of(path).and_then(|to| Ok((to.temporary()?, to)));
         let (file, destination) = opened.map_err(|source| SinkError::Io {
             path: path.to_owned(),
@@ -54,6 +76,7 @@ impl Output {
         Ok(Self {
             path: path.to_owned(),
             destination,
+            packing,
             file: Some(BufWriter::with_capacity(BUFFER, file)),
             position: 0,
             insertions: Vec::new(),
@@ -108,34 +131,31 @@ impl Output {
     /// The stream refers to a track that it did not announce. The output is given up, as after
     /// every other call out of order.
     pub(crate) fn unknown_track(&mut self, track: TrackId) -> SinkError {
-        self.misuse(format!("track {} was not announced", track.0))
+        self.misuse(misuse::unknown_track(track))
     }
 
     pub(crate) fn unknown_function(&mut self, function: FunctionId) -> SinkError {
-        self.misuse(format!("function {} was not announced", function.0))
+        self.misuse(misuse::unknown_function(function))
     }
 
     pub(crate) fn track_out_of_order(&mut self, track: TrackId) -> SinkError {
-        self.misuse(format!("track {} was announced out of order", track.0))
+        self.misuse(misuse::track_out_of_order(track))
     }
 
     pub(crate) fn nothing_open(&mut self, track: TrackId) -> SinkError {
-        self.misuse(format!(
-            "a span closes on track {} where none is open",
-            track.0
-        ))
+        self.misuse(misuse::nothing_open(track))
     }
 
     pub(crate) fn still_open(&mut self, track: TrackId) -> SinkError {
-        self.misuse(format!(
-            "a caller is found late on track {} while functions are open",
-            track.0
-        ))
+        self.misuse(misuse::still_open(track))
     }
 
     fn misuse(&mut self, what: String) -> SinkError {
         self.file = None;
-        self.error(io::Error::new(io::ErrorKind::InvalidInput, what))
+        SinkError::Misuse {
+            path: self.path.clone(),
+            what,
+        }
     }
 
     /// Completes the file and puts it in place.
@@ -150,6 +170,9 @@ impl Output {
         let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         if !self.insertions.is_empty() {
             file = self.with_insertions(file)?;
+        }
+        if self.packing != Packing::Plain {
+            file = self.pack(file)?;
         }
         match &self.destination {
             Destination::File { path, .. } => {
@@ -181,6 +204,31 @@ impl Output {
         to.flush()?;
         drop(to);
         Ok(whole)
+    }
+
+    fn pack(&self, file: NamedTempFile) -> io::Result<NamedTempFile> {
+        let mut from = file.into_file();
+        from.rewind()?;
+        let packed = self.destination.temporary()?;
+        let mut to = BufWriter::with_capacity(BUFFER, packed.as_file());
+        match self.packing {
+            Packing::Plain => drop(io::copy(&mut from, &mut to)?),
+            Packing::Gzip => {
+                let mut gzip = GzEncoder::new(&mut to, flate2::Compression::default());
+                io::copy(&mut from, &mut gzip)?;
+                gzip.finish()?;
+            }
+            Packing::Zstd => loop {
+                let mut piece = Vec::new();
+                if (&mut from).take(PIECE).read_to_end(&mut piece)? == 0 {
+                    break;
+                }
+                to.write_all(&compress_to_vec(&*piece, CompressionLevel::Fastest))?;
+            },
+        }
+        to.flush()?;
+        drop(to);
+        Ok(packed)
     }
 
     fn error(&self, source: io::Error) -> SinkError {
@@ -244,7 +292,33 @@ impl Destination {
     }
 }
 
-fn closed() -> io::Error {
+/// What can be wrong with a call.
+pub(crate) mod misuse {
+    use ptrail_trace::{FunctionId, TrackId};
+
+    pub(crate) fn unknown_track(track: TrackId) -> String {
+        format!("track {} was not announced", track.0)
+    }
+
+    pub(crate) fn unknown_function(function: FunctionId) -> String {
+        format!("function {} was not announced", function.0)
+    }
+
+    pub(crate) fn track_out_of_order(track: TrackId) -> String {
+        format!("track {} was announced out of order", track.0)
+    }
+
+    pub(crate) fn nothing_open(track: TrackId) -> String {
+        format!("a span closes on track {} where none is open", track.0)
+    }
+
+    pub(crate) fn still_open(track: TrackId) -> String {
+        let track = track.0;
+        format!("a caller is found late on track {track} while functions are open")
+    }
+}
+
+pub(crate) fn closed() -> io::Error {
     io::Error::other("the output is already finished or has failed before")
 }
 
@@ -304,6 +378,7 @@ mod tests {
         let path = dir.path().join("out");
         let mut output = Output::create(&path).unwrap();
         let error = output.misuse("track 3 was not announced".to_owned());
+        assert!(matches!(error, SinkError::Misuse { .. }));
         assert!(
             error
                 .to_string()

@@ -1,7 +1,7 @@
 //! Where a track's late begins belong.
 //!
 //! A track falls into parts: from its start or the end of a loss to the next loss. Each part
-//! begins with a function whose call was not seen, entered on an empty stack. A caller found late
+//! begins on an empty stack, behind a loss or with a function whose call was not seen. A caller found late
 //! encloses its part from the start, so its begin belongs in front of the part's first event, in
 //! the file as in time: viewers break ties by the order in the file, and some do not sort at all.
 
@@ -27,13 +27,16 @@ pub(crate) struct Parts {
     parts: VecDeque<Part>,
     open: u32,
     last: Picos,
+    /// A loss came, so the next event is a part's first.
+    lost: bool,
 }
 
 impl Parts {
     /// Takes in an `open` whose event will stand at `position`. The result is its level: the
     /// number of spans around it, not counting late ones.
     pub(crate) fn open(&mut self, opened: &Opened, position: u64) -> u32 {
-        if self.parts.is_empty() || (self.open == 0 && opened.flags.contains(SpanFlags::INFERRED)) {
+        let unseen = self.open == 0 && opened.flags.contains(SpanFlags::INFERRED);
+        if unseen || self.lost || self.parts.is_empty() {
             self.start(position);
         }
         self.last = self.last.max(opened.begin);
@@ -50,10 +53,15 @@ impl Parts {
         Some(self.open)
     }
 
+    /// Takes in a loss. If it cuts the track, everything was closed before.
+    pub(crate) fn lose(&mut self) {
+        self.lost = self.open == 0;
+    }
+
     /// Takes in a late span whose end will stand at `position`. The result is the place of its
     /// begin.
     pub(crate) fn late(&mut self, span: &Span, position: u64) -> u64 {
-        if self.parts.is_empty() {
+        if self.lost || self.parts.is_empty() {
             self.start(position);
         }
         self.last = self.last.max(span.end);
@@ -68,6 +76,7 @@ impl Parts {
     }
 
     fn start(&mut self, place: u64) {
+        self.lost = false;
         if self.parts.len() == REMEMBERED {
             self.parts.pop_front();
         }
@@ -124,6 +133,23 @@ mod tests {
         assert_eq!(parts.late(&span(10, 11), 500), 400);
         assert_eq!(parts.late(&span(5, 12), 600), 100);
         assert_eq!(parts.close(&span(5, 12)), None);
+    }
+
+    #[test]
+    fn a_loss_ends_a_part_even_if_what_follows_it_was_left_out() {
+        let mut parts = Parts::default();
+        parts.open(&opened(5, SpanFlags::INFERRED), 100);
+        parts.close(&span(5, 8));
+        parts.lose();
+        assert_eq!(parts.late(&span(8, 12), 200), 200);
+        parts.lose();
+        parts.open(&opened(13, SpanFlags::empty()), 300);
+        // One that cuts nothing.
+        parts.lose();
+        parts.open(&opened(14, SpanFlags::empty()), 400);
+        parts.close(&span(14, 14));
+        parts.close(&span(13, 15));
+        assert_eq!(parts.late(&span(12, 15), 500), 300);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! given; comments say the command and, for the software recorder, that the clock is virtual.
 //!
 //! Each function is a location of its own at its first address. A module is a mapping with its file
-//! name; address ranges and build ids are not known here, nor are source lines.
+//! name; address ranges and build ids are not known here. A function's line is that of its first
+//! instruction.
 //!
 //! A sample lists its whole path, so deep recursion makes large profiles: a function within itself
 //! 10,000 times has 10,000 samples with 5,000 locations on average. gzip gets most of it back, but
@@ -98,6 +99,8 @@ struct Location {
 struct Line {
     #[prost(uint64, tag = "1")]
     function_id: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -108,6 +111,10 @@ struct Function {
     name: i64,
     #[prost(int64, tag = "3")]
     system_name: i64,
+    #[prost(int64, tag = "4")]
+    filename: i64,
+    #[prost(int64, tag = "5")]
+    start_line: i64,
 }
 
 pub(crate) fn write(mut profile: Profile, output: &mut impl Write) -> io::Result<()> {
@@ -237,19 +244,29 @@ impl<W: Write> Writer<W> {
                 self.strings.number(system_name),
             );
             let id = id(function.id);
+            let source = function.source.as_ref();
+            let line = source.map_or(0, |source| i64::from(source.line));
+            let filename = self
+                .strings
+                .number(source.map_or("", |source| &source.file));
             self.message(
                 field::FUNCTION,
                 &Function {
                     id,
                     name,
                     system_name,
+                    filename,
+                    start_line: line,
                 },
             )?;
             let location = Location {
                 id,
                 mapping_id,
                 address: function.address.0,
-                line: vec![Line { function_id: id }],
+                line: vec![Line {
+                    function_id: id,
+                    line,
+                }],
             };
             self.message(field::LOCATION, &location)?;
         }

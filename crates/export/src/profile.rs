@@ -16,6 +16,7 @@
 
 use std::{io, path::Path};
 
+use ptrail_pt::Loss;
 use ptrail_trace::{
     Function, FunctionId, Opened, Recording, SinkError, Span, SpanSink, Track, TrackId, TrackKind,
 };
@@ -126,6 +127,14 @@ impl SpanSink for ProfileWriter {
             Misuse::NothingOpen => self.output.nothing_open(span.track),
             Misuse::StillOpen => self.output.still_open(span.track),
         })
+    }
+
+    fn loss(&mut self, track: TrackId, _loss: &Loss) -> Result<(), SinkError> {
+        match self.profile.tracks.get_mut(track.0 as usize) {
+            Some((_, calls)) => calls.lose(),
+            None => return Err(self.output.unknown_track(track)),
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {

@@ -12,8 +12,8 @@
 //!
 //! Times are whole nanoseconds since the recording's base, so readers that go through a `double`
 //! keep them exact for 104 days. The profiles of all threads run from the base to the last event of
-//! any. A frame's number is the function's; its `file` is the module, because speedscope has no
-//! other place for it. Threads without spans are left out.
+//! any. A frame's number is the function's; its `file` is the source file, with the line, or else the
+//! module, because speedscope has no other place for it. Threads without spans are left out.
 //!
 //! The format has no place for instruction counts, call sites, flags, points and losses.
 //!
@@ -22,7 +22,7 @@
 
 use std::path::Path;
 
-use ptrail_pt::{PerfTime, Picos};
+use ptrail_pt::{Loss, PerfTime, Picos};
 use ptrail_trace::{
     Function, FunctionId, Opened, Recording, SinkError, Source, Span, SpanFlags, SpanSink, Track,
     TrackId, TrackKind,
@@ -156,7 +156,11 @@ impl SpanSink for SpeedscopeWriter {
     fn function(&mut self, function: &Function) -> Result<(), SinkError> {
         let mut frame = b"{\"name\":".to_vec();
         put_text(&mut frame, &function.name);
-        if !function.module.is_empty() {
+        if let Some(source) = &function.source {
+            frame.extend_from_slice(b",\"file\":");
+            put_text(&mut frame, &source.file);
+            put(&mut frame, format_args!(",\"line\":{}", source.line));
+        } else if !function.module.is_empty() {
             frame.extend_from_slice(b",\"file\":");
             put_text(&mut frame, &function.module);
         }
@@ -192,6 +196,12 @@ impl SpanSink for SpeedscopeWriter {
         }
         self.event('C', span.function, span.end)?;
         self.append(span.track)
+    }
+
+    fn loss(&mut self, track: TrackId, _loss: &Loss) -> Result<(), SinkError> {
+        self.check(track)?;
+        self.tracks[track.0 as usize].parts.lose();
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {

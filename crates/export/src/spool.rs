@@ -45,6 +45,12 @@ impl Spool {
         self.streams[stream].length
     }
 
+    /// Number of bytes it will have with all insertions.
+    pub(crate) fn length(&self, stream: usize) -> u64 {
+        let stream = &self.streams[stream];
+        stream.length + stream.inserted.len() as u64
+    }
+
     pub(crate) fn append(&mut self, stream: usize, bytes: &[u8]) -> io::Result<()> {
         let stream = &mut self.streams[stream];
         stream.tail.extend_from_slice(bytes);

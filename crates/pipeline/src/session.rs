@@ -6,7 +6,7 @@ use ptrail_flow::{Context, Segment, SegmentEnd, Sink};
 use ptrail_image::{ImageError, Timeline};
 use ptrail_perfdata::{Capture, Record, SourceNote};
 use ptrail_pt::{Loss, LossCause, PerfTime, Picos, PtConfig, TraceOffset};
-use ptrail_stack::Builder;
+use ptrail_stack::{Builder, Names};
 use ptrail_trace::{Fanout, Recording, SinkError, Source, SpanSink, Track, TrackId, TrackKind};
 
 use crate::streams::{BEFORE_FIRST_PSB, streams};
@@ -199,6 +199,7 @@ impl<'a> Session<'a> {
         both.begin(&self.recording())?;
         let total = self.streams.iter().map(Stream::len).sum();
         let mut done = 0;
+        let mut names = Names::new(&self.timeline);
         for (number, stream) in self.streams.iter().enumerate() {
             let track =
                 TrackId(u32::try_from(number).expect("fewer than 2^32 streams fit in memory"));
@@ -214,14 +215,8 @@ impl<'a> Session<'a> {
             let execs = self.execs(stream.pid);
             let hits = triggers::hits(self.capture, self.base, stream.tid);
             let mut marked = WithHits::new(&mut both, track, hits);
-            let mut builder = Builder::new(
-                &self.timeline,
-                stream.pid,
-                self.base,
-                execs,
-                track,
-                &mut marked,
-            );
+            let mut builder =
+                Builder::new(&mut names, stream.pid, self.base, execs, track, &mut marked);
             self.walk(stream, &mut builder, |builder, end, behind| {
                 summary.clamps += end.clamps;
                 summary.lost_bytes += end.lost_bytes;

@@ -6,7 +6,7 @@ mod rules;
 use ptrail_flow::{Edge, OffCause, Sink};
 use ptrail_image::{AddressSpace, Timeline};
 use ptrail_pt::{Ip, Loss, PerfTime, Picos, Time};
-use ptrail_trace::{SinkError, SpanFlags, SpanSink, TrackId};
+use ptrail_trace::{Rate, SinkError, SpanFlags, SpanSink, TrackId};
 
 use crate::frames::{Frames, Moment};
 use crate::names::Names;
@@ -15,6 +15,9 @@ use crate::suspended::Suspended;
 /// Events that may wait for the next anchor; more than any sane distance between two timing
 /// packets, so only a trace without time gets here.
 const PENDING_LIMIT: usize = 1 << 16;
+
+/// The least stretch of time for which a rate is told.
+const RATE_STEP: Picos = Picos(10_000_000);
 
 /// What a thread's stream came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub struct Builder<'a, 's> {
     pid: u32,
     base: PerfTime,
     space: AddressSpace<'a>,
-    names: Names<'a>,
+    names: &'s mut Names<'a>,
     frames: Frames<'s>,
     suspended: Suspended,
     track: TrackId,
@@ -55,6 +58,8 @@ pub struct Builder<'a, 's> {
     /// Instructions of the segments before this one.
     before: u64,
     anchor: Moment,
+    /// Up to when rates were told.
+    rated: Moment,
     /// A time has been told; what came before it happened then.
     timed: bool,
     /// Where tracing was switched on last.
@@ -70,23 +75,25 @@ pub struct Builder<'a, 's> {
 }
 
 impl<'a, 's> Builder<'a, 's> {
-    /// A builder for the thread shown on `track`, of process `pid`, whose functions are found in
-    /// `timeline`. `base` is the perf-clock time of picosecond zero; `execs` are the times at which
-    /// the process began to run a new image, its first one included.
+    /// A builder for the thread shown on `track`, of process `pid`, whose functions get their
+    /// numbers from `names`. `base` is the perf-clock time of picosecond zero; `execs` are the times
+    /// at which the process began to run a new image, its first one included.
     pub fn new(
-        timeline: &'a Timeline,
+        names: &'s mut Names<'a>,
         pid: u32,
         base: PerfTime,
         execs: Vec<Picos>,
         track: TrackId,
         sink: &'s mut dyn SpanSink,
     ) -> Self {
+        names.enter_thread();
+        let timeline = names.timeline;
         Self {
             timeline,
             pid,
             base,
             space: timeline.space(pid, base),
-            names: Names::new(timeline),
+            names,
             frames: Frames::new(sink, track),
             suspended: Suspended::default(),
             track,
@@ -94,6 +101,7 @@ impl<'a, 's> Builder<'a, 's> {
             pending: Vec::new(),
             before: 0,
             anchor: Moment::START,
+            rated: Moment::START,
             timed: false,
             last_on: None,
             last: Moment::START,
@@ -130,6 +138,7 @@ impl<'a, 's> Builder<'a, 's> {
             return Err(error);
         }
         self.frames.pop_all(end, SpanFlags::CUT)?;
+        self.tell_rate(Picos(1))?;
         Ok(Summary {
             instructions: end.instructions,
             spans: self.frames.spans,
@@ -181,6 +190,24 @@ impl<'a, 's> Builder<'a, 's> {
             }
         }
         self.follow_mappings(self.anchor.at);
+        if let Err(error) = self.tell_rate(RATE_STEP) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Tells how many instructions ran up to the anchor, if it is so late.
+    fn tell_rate(&mut self, step: Picos) -> Result<(), SinkError> {
+        let (from, to) = (self.rated, self.anchor);
+        if to.at.0 - from.at.0 < step.0 {
+            return Ok(());
+        }
+        self.rated = to;
+        self.frames.sink.rate(&Rate {
+            track: self.track,
+            begin: from.at,
+            end: to.at,
+            instructions: to.instructions.saturating_sub(from.instructions),
+        })
     }
 
     fn follow_mappings(&mut self, at: Picos) {
@@ -211,6 +238,7 @@ impl Sink for Builder<'_, '_> {
     fn anchor(&mut self, instructions: u64, time: Time) {
         if !std::mem::replace(&mut self.timed, true) {
             self.anchor.at = time.at;
+            self.rated.at = time.at;
         }
         self.settle(Moment {
             at: time.at,

@@ -17,3 +17,4 @@ mod names;
 mod suspended;
 
 pub use builder::{Builder, Summary};
+pub use names::Names;

@@ -1,11 +1,12 @@
-//! Functions by number: those of the images, and the pseudo-functions for gaps.
+//! Functions by number, the same for all threads: those of the images, and the pseudo-functions
+//! for gaps.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use ptrail_image::{AddressSpace, Timeline, VersionId};
+use ptrail_image::{AddressSpace, Lines, Timeline, VersionId};
 use ptrail_pt::Ip;
-use ptrail_trace::{Function, FunctionId, SinkError, SpanSink};
+use ptrail_trace::{Function, FunctionId, SinkError, SourceLine, SpanSink};
 use rustc_hash::FxBuildHasher;
 
 /// A function at an address.
@@ -84,9 +85,10 @@ enum Key {
     Pseudo(Pseudo),
 }
 
-/// Numbers functions in the order of first use and announces each to the sink once.
-pub(crate) struct Names<'a> {
-    timeline: &'a Timeline,
+/// Numbers functions in the order of first use and announces each to the sink once. All threads of
+/// a recording share one, so a number means one function everywhere.
+pub struct Names<'a> {
+    pub(crate) timeline: &'a Timeline,
     ids: HashMap<Key, (FunctionId, Role)>,
     /// What each number stands for.
     keys: Vec<Key>,
@@ -94,17 +96,27 @@ pub(crate) struct Names<'a> {
     /// come again and again.
     places: HashMap<Ip, Place, FxBuildHasher>,
     version: Option<VersionId>,
+    /// Debug information of the images met so far.
+    lines: HashMap<u32, Option<Lines>>,
 }
 
 impl<'a> Names<'a> {
-    pub(crate) fn new(timeline: &'a Timeline) -> Self {
+    /// No function yet.
+    #[must_use]
+    pub fn new(timeline: &'a Timeline) -> Self {
         Self {
             timeline,
             ids: HashMap::new(),
             keys: Vec::new(),
             places: HashMap::default(),
             version: None,
+            lines: HashMap::new(),
         }
+    }
+
+    /// Another thread begins. Its process may have other names for the same code.
+    pub(crate) fn enter_thread(&mut self) {
+        self.version = None;
     }
 
     /// The function at an address.
@@ -133,6 +145,7 @@ impl<'a> Names<'a> {
         let (function, role) = match self.ids.get(&key) {
             Some(&known) => known,
             None => {
+                let source = self.source(space, hit.entry);
                 let of_image = self.timeline.function(hit.id);
                 let role = Role::of(&of_image.name);
                 let id = self.add(key, role);
@@ -142,6 +155,7 @@ impl<'a> Names<'a> {
                     mangled: of_image.mangled.map(Into::into),
                     module: of_image.module.to_string(),
                     address: hit.entry,
+                    source,
                 })?;
                 (id, role)
             }
@@ -154,6 +168,22 @@ impl<'a> Names<'a> {
         };
         self.places.insert(ip, place);
         Ok(place)
+    }
+
+    /// The source line of a function's first instruction: its own, not that of what the compiler
+    /// put there from other functions.
+    fn source(&mut self, space: AddressSpace<'a>, entry: Ip) -> Option<SourceLine> {
+        let (image, address) = space.link_address(entry)?;
+        let timeline = self.timeline;
+        let lines = self
+            .lines
+            .entry(image)
+            .or_insert_with(|| timeline.image(image)?.lines());
+        let own = lines.as_ref()?.frames(address).pop()?;
+        Some(SourceLine {
+            file: own.file?,
+            line: own.line?,
+        })
     }
 
     /// A pseudo-function.
@@ -174,6 +204,7 @@ impl<'a> Names<'a> {
             mangled: None,
             module: String::new(),
             address: Ip(0),
+            source: None,
         })?;
         Ok(id)
     }

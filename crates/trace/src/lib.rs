@@ -11,18 +11,22 @@
 //!    is returned to. It has no `open`: its [`SpanSink::span`] carries [`SpanFlags::LATE`], and it
 //!    encloses everything on its track since its `begin`, callers found later lying outside
 //!    callers found earlier.
-//! 4. [`SpanSink::finish`] comes once, last, when all spans are closed.
+//! 4. [`SpanSink::rate`] says from time to time how many instructions ran since it was said last; its
+//!    stretches of time follow each other.
+//! 5. [`SpanSink::finish`] comes once, last, when all spans are closed.
 //!
 //! Sinks that only count or add up need `span` alone; formats whose viewers care about the order of
 //! events with equal times use both.
 
 #![forbid(unsafe_code)]
 
+mod filter;
 mod model;
 mod sink;
 
+pub use filter::{Filter, LeftOut, Pattern, Selection};
 pub use model::{
-    Function, FunctionId, Opened, Point, PointKind, Recording, Source, Span, SpanFlags, Track,
-    TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, PointKind, Rate, Recording, Source, SourceLine, Span,
+    SpanFlags, Track, TrackId, TrackKind,
 };
 pub use sink::{Fanout, SinkError, SpanSink};

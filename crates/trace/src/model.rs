@@ -72,6 +72,17 @@ pub struct Function {
     pub module: String,
     /// Its first address.
     pub address: Ip,
+    /// Where it stands in the source, if debug information says.
+    pub source: Option<SourceLine>,
+}
+
+/// A place in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The file, as the compiler was given it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
 }
 
 bitflags! {
@@ -166,6 +177,27 @@ pub struct Span {
     pub self_instructions: u64,
     /// How it is known.
     pub flags: SpanFlags,
+}
+
+/// How many instructions ran in a stretch of time on a track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Where.
+    pub track: TrackId,
+    /// From when.
+    pub begin: Picos,
+    /// Until when; after `begin`.
+    pub end: Picos,
+    /// Instructions decoded in that time.
+    pub instructions: u64,
+}
+
+impl Rate {
+    /// Instructions in a microsecond.
+    #[must_use]
+    pub fn per_microsecond(&self) -> f64 {
+        self.instructions as f64 * 1e6 / self.end.0.saturating_sub(self.begin.0).max(1) as f64
+    }
 }
 
 /// Something that happened at one moment.

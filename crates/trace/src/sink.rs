@@ -2,7 +2,7 @@
 
 use ptrail_pt::Loss;
 
-use crate::{Function, Opened, Point, Recording, Span, Track, TrackId};
+use crate::{Function, Opened, Point, Rate, Recording, Span, Track, TrackId};
 
 /// Why a sink could not take what it was given.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +15,15 @@ pub enum SinkError {
         path: std::path::PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The calls came in an order that the crate's front page rules out, so what is written would
+    /// be wrong; no file was left under the final name.
+    #[error("cannot write {path}: {what}")]
+    Misuse {
+        /// The output's path.
+        path: std::path::PathBuf,
+        /// What was wrong with the call.
+        what: String,
     },
 }
 
@@ -59,6 +68,13 @@ pub trait SpanSink {
     #[allow(clippy::missing_errors_doc)]
     fn loss(&mut self, track: TrackId, loss: &Loss) -> Result<(), SinkError> {
         let _ = (track, loss);
+        Ok(())
+    }
+
+    /// So many instructions ran in a stretch of time.
+    #[allow(clippy::missing_errors_doc)]
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        let _ = rate;
         Ok(())
     }
 
@@ -122,6 +138,10 @@ impl SpanSink for Fanout<'_> {
 
     fn loss(&mut self, track: TrackId, loss: &Loss) -> Result<(), SinkError> {
         self.each(|sink| sink.loss(track, loss))
+    }
+
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        self.each(|sink| sink.rate(rate))
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {

@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use ptrail_flow::Sink;
 use ptrail_pipeline::{Session, Stream};
 use ptrail_pt::Picos;
+use ptrail_trace::Filter;
 
 use crate::args::DumpArgs;
 use branches::BranchLines;
@@ -47,7 +48,12 @@ fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
             functions: HashMap::new(),
             failed: None,
         };
-        session.run(&mut lines, &mut |_| {})?;
+        let selection = args.selection.selection()?;
+        if selection.is_everything() {
+            session.run(&mut lines, &mut |_| {})?;
+        } else {
+            session.run(&mut Filter::new(&selection, &mut lines), &mut |_| {})?;
+        }
         return Ok(lines.failed.map_or(Ok(()), Err)?);
     }
     for stream in session.streams() {

@@ -217,8 +217,8 @@ fn help_is_there_for_every_command() {
     assert_eq!(
         commands,
         [
-            "run", "attach", "check", "decode", "info", "missing", "pack", "archive", "dump",
-            "help"
+            "run", "attach", "check", "decode", "info", "missing", "open", "pack", "archive",
+            "dump", "help"
         ]
     );
     for (command, options) in [

@@ -44,9 +44,13 @@ const NAMES: [&str; 15] = [
 ];
 
 impl Arg {
+    pub(super) fn iid(self) -> u64 {
+        self as u64 + 1
+    }
+
     fn named(self) -> DebugAnnotation {
         DebugAnnotation {
-            name_iid: Some(self as u64 + 1),
+            name_iid: Some(self.iid()),
             ..Default::default()
         }
     }

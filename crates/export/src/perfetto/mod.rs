@@ -17,11 +17,13 @@
 //! process 42
 //! ├ signals                         ◆ SIGUSR1
 //! └ thread 43                [ main [ parse ] [ run … ]]
+//!   ├ instructions per µs      ▁▆▇▅▁
 //!   ├ levels 384 to 895
 //!   └ trace losses                [ overflow ]
 //! ```
 
 mod args;
+mod event;
 mod names;
 mod packets;
 mod proto;

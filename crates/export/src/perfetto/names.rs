@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 
+use prost::Message as _;
 use ptrail_pt::Ip;
-use ptrail_trace::{Function, FunctionId};
+use ptrail_trace::{Function, FunctionId, SourceLine};
 
 use super::{
     args::Arg,
-    proto::{DebugAnnotation, InternedData, InternedName},
+    proto::{DebugAnnotation, InternedData, InternedName, SourceLocation, TrackEvent},
 };
 
 /// A function, as events need it.
@@ -19,6 +20,10 @@ pub(super) struct Named {
     mangled: Option<String>,
     module: u32,
     address: Ip,
+    source: Option<SourceLine>,
+    /// Fields of each of its begins and ends, encoded: what refers to interned data.
+    pub(super) begin_fields: Vec<u8>,
+    pub(super) end_fields: Vec<u8>,
 }
 
 /// All functions and modules.
@@ -53,8 +58,20 @@ impl Bits {
     }
 }
 
-/// Interning id of a function's name.
-pub(super) fn name_iid(function: FunctionId) -> u64 {
+impl Named {
+    /// Its place in the source, without a number.
+    pub(super) fn location(&self) -> Option<SourceLocation> {
+        self.source.as_ref().map(|source| SourceLocation {
+            iid: None,
+            file_name: Some(source.file.clone()),
+            function_name: Some(self.name.clone()),
+            line_number: Some(source.line),
+        })
+    }
+}
+
+/// Interning id of a function's name, and of its place in the source.
+fn name_iid(function: FunctionId) -> u64 {
     u64::from(function.0) + 1
 }
 
@@ -82,12 +99,26 @@ impl Names {
             .mangled
             .clone()
             .filter(|mangled| *mangled != function.name);
-        let named = Named {
+        let mut named = Named {
             name: function.name.clone(),
             mangled,
             module,
             address: function.address,
+            source: function.source.clone(),
+            begin_fields: Vec::new(),
+            end_fields: Vec::new(),
         };
+        let end = TrackEvent {
+            name_iid: Some(name_iid(function.id)),
+            ..Default::default()
+        };
+        named.end_fields = end.encode_to_vec();
+        let begin = TrackEvent {
+            debug_annotations: self.interned_args(&named, function.id),
+            source_location_iid: named.source.as_ref().map(|_| name_iid(function.id)),
+            ..end
+        };
+        named.begin_fields = begin.encode_to_vec();
         let index = function.id.0 as usize;
         if self.functions.len() <= index {
             self.functions.resize_with(index + 1, || None);
@@ -115,6 +146,14 @@ impl Names {
         };
         let mut data = InternedData {
             event_names: vec![entry(name_iid(function), &named.name)],
+            source_locations: named
+                .location()
+                .map(|location| SourceLocation {
+                    iid: Some(name_iid(function)),
+                    ..location
+                })
+                .into_iter()
+                .collect(),
             ..Default::default()
         };
         let strings = &mut data.debug_annotation_string_values;
@@ -129,10 +168,8 @@ impl Names {
     }
 
     /// A function's arguments, texts by number.
-    pub(super) fn interned_args(&self, function: FunctionId, args: &mut Vec<DebugAnnotation>) {
-        let Some(named) = self.get(function) else {
-            return;
-        };
+    fn interned_args(&self, named: &Named, function: FunctionId) -> Vec<DebugAnnotation> {
+        let mut args = Vec::new();
         if !self.modules[named.module as usize].is_empty() {
             args.push(Arg::Module.interned(module_iid(named.module)));
         }
@@ -140,6 +177,7 @@ impl Names {
         if named.mangled.is_some() {
             args.push(Arg::MangledName.interned(mangled_iid(function)));
         }
+        args
     }
 
     /// The same with the texts themselves, for packets that stand before the interned data.

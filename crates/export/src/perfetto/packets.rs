@@ -1,18 +1,19 @@
 //! Packets, descriptors and track numbers, as the writer needs them.
 
-use ptrail_pt::{Ip, Loss, PerfTime};
-use ptrail_trace::{Recording, Source, Span, Track, TrackKind};
+use ptrail_pt::{Loss, PerfTime};
+use ptrail_trace::{Recording, Source, Track, TrackKind};
 
 use super::{
     args::Arg,
     proto::{
         CHILD_ORDERING_EXPLICIT, CLOCK_MONOTONIC, CLOCK_OF_SEQUENCE, CLOCK_REALTIME, Clock,
-        ClockSnapshot, DebugAnnotation, InternedData, ProcessDescriptor,
-        SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, TYPE_INSTANT, ThreadDescriptor,
-        TracePacket, TracePacketDefaults, TrackDescriptor, TrackEvent, TrackEventDefaults,
+        ClockSnapshot, CounterDescriptor, DebugAnnotation, InternedData, ProcessDescriptor,
+        SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, TYPE_COUNTER, TYPE_INSTANT,
+        ThreadDescriptor, TracePacket, TracePacketDefaults, TrackDescriptor, TrackEvent,
+        TrackEventDefaults,
     },
 };
-use crate::text::{flag_names, process_name};
+use crate::text::process_name;
 
 /// Levels on one track; the trace processor drops what lies deeper.
 const LEVELS: i64 = 512;
@@ -36,6 +37,9 @@ pub(super) mod uuid {
     }
     pub(in super::super) const fn losses(track: u32) -> u64 {
         of(4, track)
+    }
+    pub(in super::super) const fn rate(track: u32) -> u64 {
+        of(5, track)
     }
     pub(in super::super) const fn points(pid: u32, rank: u64) -> u64 {
         of(0x100 + rank, pid)
@@ -208,33 +212,37 @@ pub(super) fn losses_descriptor(track: u32) -> TrackDescriptor {
     }
 }
 
+/// The descriptor of the track that counts a thread's instructions.
+pub(super) fn rate_descriptor(track: u32) -> TrackDescriptor {
+    let name = "instructions per µs".to_owned();
+    TrackDescriptor {
+        counter: Some(CounterDescriptor {
+            unit_name: Some("instructions/µs".to_owned()),
+        }),
+        sibling_order_rank: Some(i32::MIN),
+        ..named_descriptor(uuid::rate(track), Some(uuid::thread(track)), name)
+    }
+}
+
+/// A value of that track, from now on.
+pub(super) fn rate_event(track: u32, value: f64) -> TrackEvent {
+    TrackEvent {
+        r#type: Some(TYPE_COUNTER),
+        track_uuid: Some(uuid::rate(track)),
+        double_counter_value: Some(value),
+        ..Default::default()
+    }
+}
+
 /// An event of the common sequence at one moment; with another type, a slice's begin or end.
 pub(super) fn instant(track_uuid: u64, name: String, args: Vec<DebugAnnotation>) -> TrackEvent {
     TrackEvent {
         debug_annotations: args,
         r#type: Some(TYPE_INSTANT),
-        name_iid: None,
         track_uuid: Some(track_uuid),
         name: Some(name),
+        ..Default::default()
     }
-}
-
-/// What is said of a span where it begins, besides its function.
-pub(super) fn begin_args(call_site: Option<Ip>) -> Vec<DebugAnnotation> {
-    let mut args = Vec::with_capacity(4);
-    args.extend(call_site.map(|ip| Arg::CallSite.pointer(ip)));
-    args
-}
-
-/// What is known of a span only where it ends.
-pub(super) fn end_args(span: &Span) -> Vec<DebugAnnotation> {
-    let mut args = Vec::with_capacity(3);
-    args.push(Arg::Instructions.uint(span.instructions));
-    args.push(Arg::SelfInstructions.uint(span.self_instructions));
-    if !span.flags.is_empty() {
-        args.push(Arg::Flags.text(flag_names(span.flags)));
-    }
-    args
 }
 
 pub(super) fn loss_args(loss: &Loss) -> Vec<DebugAnnotation> {

@@ -23,6 +23,8 @@ pub(super) const TYPE_SLICE_BEGIN: i32 = 1;
 pub(super) const TYPE_SLICE_END: i32 = 2;
 pub(super) const TYPE_INSTANT: i32 = 3;
 
+pub(super) const TYPE_COUNTER: i32 = 4;
+
 /// `TrackDescriptor.child_ordering`: by `sibling_order_rank`.
 pub(super) const CHILD_ORDERING_EXPLICIT: i32 = 3;
 
@@ -94,12 +96,20 @@ pub(super) struct TrackDescriptor {
     pub(super) thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub(super) parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub(super) counter: Option<CounterDescriptor>,
     #[prost(bool, optional, tag = "9")]
     pub(super) disallow_merging_with_system_tracks: Option<bool>,
     #[prost(int32, optional, tag = "11")]
     pub(super) child_ordering: Option<i32>,
     #[prost(int32, optional, tag = "12")]
     pub(super) sibling_order_rank: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CounterDescriptor {
+    #[prost(string, optional, tag = "6")]
+    pub(super) unit_name: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -132,6 +142,25 @@ pub(super) struct TrackEvent {
     pub(super) track_uuid: Option<u64>,
     #[prost(string, optional, tag = "23")]
     pub(super) name: Option<String>,
+    #[prost(message, optional, tag = "33")]
+    pub(super) source_location: Option<SourceLocation>,
+    #[prost(uint64, optional, tag = "34")]
+    pub(super) source_location_iid: Option<u64>,
+    #[prost(double, optional, tag = "44")]
+    pub(super) double_counter_value: Option<f64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SourceLocation {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) file_name: Option<String>,
+    /// Viewers show an empty one if it is missing.
+    #[prost(string, optional, tag = "3")]
+    pub(super) function_name: Option<String>,
+    #[prost(uint32, optional, tag = "4")]
+    pub(super) line_number: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -154,6 +183,8 @@ pub(super) struct InternedData {
     pub(super) event_names: Vec<InternedName>,
     #[prost(message, repeated, tag = "3")]
     pub(super) debug_annotation_names: Vec<InternedName>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) source_locations: Vec<SourceLocation>,
     /// In the schema `bytes`, which has the same encoding as text.
     #[prost(message, repeated, tag = "29")]
     pub(super) debug_annotation_string_values: Vec<InternedName>,

@@ -48,6 +48,7 @@ fn start(writer: &mut PerfettoWriter) -> Result<(), SinkError> {
         mangled: None,
         module,
         address,
+        source: None,
     })
 }
 
@@ -93,11 +94,11 @@ fn events_are_what_the_schema_says() {
         0x40, 1, // timestamp: 1 ns later
         0x50, 2, // trusted_packet_sequence_id
         0x5a, 25, // track_event
-            0x22, 5, 0x08, 4, 0x38, 0x90, 1, // call_site, pointer_value
             0x22, 5, 0x08, 5, 0x88, 1, 1, // module, string_value_iid
             0x22, 5, 0x08, 6, 0x38, 0x80, 1, // address, pointer_value
-            0x48, 1, // TYPE_SLICE_BEGIN
             0x50, 1, // name_iid
+            0x22, 5, 0x08, 4, 0x38, 0x90, 1, // call_site, pointer_value
+            0x48, 1, // TYPE_SLICE_BEGIN
         0x68, 2, // SEQ_NEEDS_INCREMENTAL_STATE
     ];
     assert_eq!(sorted_fields(inner), sorted_fields(begins));
@@ -106,10 +107,10 @@ fn events_are_what_the_schema_says() {
         0x40, 1,
         0x50, 2,
         0x5a, 17,
+            0x50, 1,
             0x22, 5, 0x08, 1, 0x18, 0xac, 2, // instructions, uint_value
             0x22, 4, 0x08, 2, 0x18, 2, // self_instructions, uint_value
             0x48, 2, // TYPE_SLICE_END
-            0x50, 1,
         0x68, 2,
     ];
     assert_eq!(sorted_fields(end), sorted_fields(ends));

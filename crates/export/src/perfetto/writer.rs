@@ -7,27 +7,25 @@ use std::{
 
 use ptrail_pt::{Loss, PerfTime, Picos};
 use ptrail_trace::{
-    Function, FunctionId, Opened, Point, PointKind, Recording, SinkError, Source, Span, SpanFlags,
-    SpanSink, Track, TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, PointKind, Rate, Recording, SinkError, Source, Span,
+    SpanFlags, SpanSink, Track, TrackId, TrackKind,
 };
 
 use super::{
     args::Arg,
-    names::{Known, Names, name_iid},
+    event::{Event, sequence_fields},
+    names::{Known, Named, Names},
     packets::{
-        band_descriptor, band_of, begin_args, common_descriptor, common_event, common_start,
-        end_args, instant, loss_args, losses_descriptor, named_descriptor, process_descriptor,
-        sequence, thread_descriptor, track_start, uuid,
+        band_descriptor, band_of, common_descriptor, common_event, common_start, instant,
+        loss_args, losses_descriptor, named_descriptor, process_descriptor, rate_descriptor,
+        rate_event, sequence, thread_descriptor, track_start, uuid,
     },
-    proto::{
-        CLOCK_MONOTONIC, InternedData, SEQ_NEEDS_INCREMENTAL_STATE, TYPE_SLICE_BEGIN,
-        TYPE_SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
-    },
+    proto::{TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket, TrackDescriptor, TrackEvent},
 };
 use crate::{
     output::Output,
     parts::Parts,
-    text::{nanos, point_track, provenance},
+    text::{flag_names, nanos, point_track, provenance},
 };
 
 /// Writes a `.pftrace` file.
@@ -41,6 +39,8 @@ pub struct PerfettoWriter {
     /// Rank of each kind of point, by the name of its track.
     point_ranks: BTreeMap<&'static str, u64>,
     point_tracks: BTreeSet<u64>,
+    /// The call's begin or end that is being put together.
+    event: Event,
     /// The packet being encoded.
     bytes: Vec<u8>,
 }
@@ -48,6 +48,8 @@ pub struct PerfettoWriter {
 struct TrackState {
     pid: u32,
     label: String,
+    /// What each packet of its sequence ends with.
+    sequence: Vec<u8>,
     /// File position behind its descriptor.
     announced: u64,
     /// The sequence clock: perf-clock nanoseconds of its last event.
@@ -57,6 +59,8 @@ struct TrackState {
     bands: BTreeSet<i64>,
     /// End of the losses shown so far, once there are any.
     lost_until: Option<u64>,
+    /// End of the rates shown so far, once there are any.
+    rated_until: Option<Picos>,
 }
 
 impl PerfettoWriter {
@@ -74,6 +78,7 @@ impl PerfettoWriter {
             processes: BTreeSet::new(),
             point_ranks: BTreeMap::new(),
             point_tracks: BTreeSet::new(),
+            event: Event::default(),
             bytes: Vec::with_capacity(1024),
         })
     }
@@ -100,13 +105,6 @@ impl PerfettoWriter {
         }
     }
 
-    fn check(&mut self, function: FunctionId) -> Result<(), SinkError> {
-        match self.names.get(function) {
-            Some(_) => Ok(()),
-            None => Err(self.output.unknown_function(function)),
-        }
-    }
-
     /// The track for a level of a thread: its own, or one below it that is made when first used.
     /// The result is `None` for its own.
     fn band(&mut self, track: TrackId, level: i64, late: bool) -> Result<Option<u64>, SinkError> {
@@ -128,47 +126,39 @@ impl PerfettoWriter {
         Ok(Some(uuid::band(track.0, band)))
     }
 
-    /// Writes an event of a function on its track's own sequence.
-    fn event(
+    /// Writes the event that was put together, of a function, on its track's own sequence.
+    fn write_event(
         &mut self,
         track: TrackId,
         function: FunctionId,
         at: Picos,
-        event: TrackEvent,
     ) -> Result<(), SinkError> {
         let now = nanos(self.base, at);
-        let state = self.state(track)?;
+        let Some(state) = self.tracks.get_mut(track.0 as usize) else {
+            return Err(self.output.unknown_track(track));
+        };
         // An incremental clock can't go back; a time that does is written whole.
-        let (timestamp, timestamp_clock_id) = match now.checked_sub(state.clock) {
+        let timestamp = match now.checked_sub(state.clock) {
             Some(since) => {
                 state.clock = now;
-                (since, None)
+                (since, false)
             }
-            None => (now, Some(CLOCK_MONOTONIC)),
+            None => (now, true),
         };
-        let interned_data = self.unknown(track, function);
-        self.write(&TracePacket {
-            timestamp: Some(timestamp),
-            timestamp_clock_id,
-            track_event: Some(TrackEvent {
-                name_iid: Some(name_iid(function)),
-                ..event
-            }),
-            trusted_packet_sequence_id: Some(sequence(track.0)),
-            interned_data,
-            sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
-            ..Default::default()
-        })
-    }
-
-    fn unknown(&mut self, track: TrackId, function: FunctionId) -> Option<Box<InternedData>> {
-        let state = self.tracks.get_mut(track.0 as usize)?;
-        self.names.unknown(function, &mut state.known)
+        let interned = self.names.unknown(function, &mut state.known);
+        self.event.packet(
+            &mut self.bytes,
+            timestamp,
+            &state.sequence,
+            interned.as_deref(),
+        );
+        self.output.write(&self.bytes)
     }
 
     /// The begin of a caller found late: to be inserted, so it can't use its track's sequence.
     fn late_begin(&mut self, span: &Span, track_uuid: Option<u64>) -> Result<(), SinkError> {
-        let mut debug_annotations = begin_args(span.call_site);
+        let mut debug_annotations = Vec::new();
+        debug_annotations.extend(span.call_site.map(|ip| Arg::CallSite.pointer(ip)));
         self.names.plain_args(span.function, &mut debug_annotations);
         let named = self.names.get(span.function);
         let event = TrackEvent {
@@ -176,7 +166,8 @@ impl PerfettoWriter {
             r#type: Some(TYPE_SLICE_BEGIN),
             track_uuid: track_uuid.or(Some(uuid::thread(span.track.0))),
             name: named.map(|named| named.name.clone()),
-            name_iid: None,
+            source_location: named.and_then(Named::location),
+            ..Default::default()
         };
         let position = self.output.position();
         let place = self.state(span.track)?.parts.late(span, position);
@@ -226,12 +217,14 @@ impl SpanSink for PerfettoWriter {
         self.tracks.push(TrackState {
             pid,
             label: format!("{} {tid}", track.name),
+            sequence: sequence_fields(sequence(track.id.0)),
             announced: self.output.position(),
             clock: self.base.0,
             known: Known::default(),
             parts: Parts::default(),
             bands: BTreeSet::new(),
             lost_until: None,
+            rated_until: None,
         });
         Ok(())
     }
@@ -242,23 +235,19 @@ impl SpanSink for PerfettoWriter {
     }
 
     fn open(&mut self, opened: &Opened) -> Result<(), SinkError> {
-        self.check(opened.function)?;
+        let function = opened.function;
         let position = self.output.position();
         let level = self.state(opened.track)?.parts.open(opened, position);
-        let mut debug_annotations = begin_args(opened.call_site);
-        let function = opened.function;
-        self.names.interned_args(function, &mut debug_annotations);
-        let event = TrackEvent {
-            debug_annotations,
-            r#type: Some(TYPE_SLICE_BEGIN),
-            track_uuid: self.band(opened.track, i64::from(level), false)?,
-            ..Default::default()
+        let band = self.band(opened.track, i64::from(level), false)?;
+        let Some(named) = self.names.get(function) else {
+            return Err(self.output.unknown_function(function));
         };
-        self.event(opened.track, function, opened.begin, event)
+        self.event
+            .begin(&named.begin_fields, opened.call_site, band);
+        self.write_event(opened.track, function, opened.begin)
     }
 
     fn span(&mut self, span: &Span) -> Result<(), SinkError> {
-        self.check(span.function)?;
         let late = span.flags.contains(SpanFlags::LATE);
         let state = self.state(span.track)?;
         let level = if late {
@@ -269,17 +258,18 @@ impl SpanSink for PerfettoWriter {
                 None => return Err(self.output.nothing_open(span.track)),
             }
         };
-        let track_uuid = self.band(span.track, level, late)?;
+        let band = self.band(span.track, level, late)?;
         if late {
-            self.late_begin(span, track_uuid)?;
+            self.late_begin(span, band)?;
         }
-        let event = TrackEvent {
-            debug_annotations: end_args(span),
-            r#type: Some(TYPE_SLICE_END),
-            track_uuid,
-            ..Default::default()
+        let Some(named) = self.names.get(span.function) else {
+            return Err(self.output.unknown_function(span.function));
         };
-        self.event(span.track, span.function, span.end, event)
+        let flags = (!span.flags.is_empty()).then(|| flag_names(span.flags));
+        let instructions = (span.instructions, span.self_instructions);
+        self.event
+            .end(&named.end_fields, instructions, flags.as_deref(), band);
+        self.write_event(span.track, span.function, span.end)
     }
 
     fn point(&mut self, point: &Point) -> Result<(), SinkError> {
@@ -293,6 +283,7 @@ impl SpanSink for PerfettoWriter {
     fn loss(&mut self, track: TrackId, loss: &Loss) -> Result<(), SinkError> {
         let (begin, end) = (nanos(self.base, loss.begin), nanos(self.base, loss.end));
         let state = self.state(track)?;
+        state.parts.lose();
         let before = state.lost_until;
         let shown = before.unwrap_or(0);
         state.lost_until = Some(shown.max(end));
@@ -315,7 +306,24 @@ impl SpanSink for PerfettoWriter {
         self.write(&common_event(end, closes))
     }
 
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        let track = rate.track.0;
+        let state = self.state(rate.track)?;
+        if state.rated_until.replace(rate.end).is_none() {
+            self.describe(rate_descriptor(track))?;
+        }
+        let event = rate_event(track, rate.per_microsecond());
+        self.write(&common_event(nanos(self.base, rate.begin), event))
+    }
+
     fn finish(&mut self) -> Result<(), SinkError> {
+        // A value holds until the next one.
+        for track in 0..self.tracks.len() {
+            if let Some(end) = self.tracks[track].rated_until {
+                let event = rate_event(track as u32, 0.0);
+                self.write(&common_event(nanos(self.base, end), event))?;
+            }
+        }
         self.output.finish()
     }
 }

@@ -39,7 +39,10 @@ fn name(slice: &Slice) -> String {
         .trim()
         .to_owned();
     let name = if name.is_empty() { "[unnamed]" } else { &name };
-    let module = arg(slice, "module");
+    let module = match arg(slice, "source.file_name") {
+        none if none.is_empty() => arg(slice, "module"),
+        file => file,
+    };
     let module = if module.is_empty() { "???" } else { &module };
     format!("{module}:{name}")
 }
@@ -98,7 +101,7 @@ fn read(path: &Path) -> Costs {
     let mut costs = Costs::default();
     let mut names = HashMap::<(&str, &str), &str>::new();
     let (mut place, mut callee) = (HashMap::new(), HashMap::new());
-    let mut calls = None;
+    let (mut calls, mut callee_line) = (None, "");
     let function = |place: &HashMap<&str, &str>| format!("{}:{}", place["fl"], place["fn"]);
     for line in body.lines().filter(|line| !line.is_empty()) {
         if let Some(totals) = line.strip_prefix("totals: ") {
@@ -108,7 +111,7 @@ fn read(path: &Path) -> Costs {
             .strip_prefix("calls=")
             .and_then(|rest| rest.split_once(' '))
         {
-            assert_eq!(line, "0");
+            callee_line = line;
             calls = Some(count.parse().unwrap());
         } else if let Some((key, value)) = line.split_once("=(") {
             let (number, name) = value.split_once(')').unwrap();
@@ -131,12 +134,16 @@ fn read(path: &Path) -> Costs {
             to.insert(table, name);
         } else {
             let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
-            let [0, time, instructions] = numbers[..] else {
+            let [line, time, instructions] = numbers[..] else {
                 panic!("{line}")
             };
-            assert_eq!(place["ob"], place["fl"]);
             let from = function(&place);
+            // Functions that the made-up programs give a line have it from 10 on.
+            let has_line = |of: &HashMap<&str, &str>| of["fl"].starts_with("/src/");
+            assert_eq!(line >= 10, has_line(&place));
+            assert!(has_line(&place) || place["ob"] == place["fl"]);
             if let Some(count) = calls.take() {
+                assert_eq!(callee_line != "0", has_line(&callee));
                 let edge = costs.calls.entry((from, function(&callee))).or_default();
                 add(edge, (count, time, instructions));
             } else if !from.starts_with("???:[thread ") {
@@ -164,7 +171,7 @@ fn annotated(path: &Path, inclusive: &str) -> BTreeMap<String, (u64, u64)> {
     for line in table.lines().skip(1).take_while(|line| !line.is_empty()) {
         // "1,234 (56.7%) 12 ( 0.1%)  module:name [module]"
         let (numbers, name) = line.split_once("  ").map_or((line, ""), |_| {
-            let at = line.find(|c: char| c.is_alphabetic() || "?[".contains(c));
+            let at = line.find(|c: char| c.is_alphabetic() || "?[/".contains(c));
             line.split_at(at.unwrap_or(line.len()))
         });
         let numbers = numbers.replace(',', "");
@@ -179,8 +186,11 @@ fn annotated(path: &Path, inclusive: &str) -> BTreeMap<String, (u64, u64)> {
                 }
             });
         let costs = (numbers.next().unwrap(), numbers.next().unwrap());
-        let module = name.split(':').next().unwrap();
-        let name = name.strip_suffix(&format!(" [{module}]")).unwrap_or(name);
+        // In brackets, the object; not of the pseudo functions, which have none.
+        let name = match name.rsplit_once(" [") {
+            Some((name, object)) if object.ends_with(']') && !object.contains(' ') => name,
+            _ => name,
+        };
         assert!(functions.insert(name.to_owned(), costs).is_none(), "{name}");
     }
     functions

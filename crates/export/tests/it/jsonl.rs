@@ -37,7 +37,7 @@ struct Thread {
     part: Vec<Tree>,
 }
 
-fn args(span: &Value, mangled: &Value) -> Vec<(String, String)> {
+fn args(span: &Value, function: &Value) -> Vec<(String, String)> {
     let mut args = Vec::new();
     for key in ["address", "call_site", "module"] {
         let value = span[key].as_str().unwrap_or_default();
@@ -46,7 +46,14 @@ fn args(span: &Value, mangled: &Value) -> Vec<(String, String)> {
     for key in ["instructions", "self_instructions"] {
         args.push((key.to_owned(), span[key].to_string()));
     }
-    let mangled = mangled.as_str().map(str::to_owned);
+    if let Some(file) = function["file"].as_str() {
+        args.push(("source.file_name".to_owned(), file.to_owned()));
+        args.push((
+            "source.line_number".to_owned(),
+            function["line"].to_string(),
+        ));
+    }
+    let mangled = function["mangled"].as_str().map(str::to_owned);
     args.extend(mangled.map(|mangled| ("mangled_name".to_owned(), mangled)));
     let flags: Vec<_> = span["flags"].as_array().unwrap().iter().collect();
     if !flags.is_empty() {
@@ -94,7 +101,7 @@ fn rebuilt(lines: &[Value]) -> Vec<Slice> {
                     ts: ns(begin),
                     dur: ns(begin + duration) - ns(begin),
                     depth: 0,
-                    args: args(line, &function["mangled"]),
+                    args: args(line, function),
                 };
                 let depth = number("depth");
                 let inner = thread.part.iter().rev();
@@ -155,6 +162,7 @@ fn every_kind_of_line_is_whole() {
     stream.point(track, 3_500, PointKind::Signal, "SIGUSR1");
     stream.loss(track, 5_000, 8_001, LossCause::Overflow, "line\nbreak");
     stream.leave(track, 20_002, SpanFlags::CUT);
+    stream.rate(track, 1, 20_002, 7);
     assert_eq!(
         lines(&stream),
         [
@@ -163,7 +171,7 @@ fn every_kind_of_line_is_whole() {
             json!({"type": "track", "track": 0, "pid": 10, "tid": 11, "name": "a \"thread\"",
                 "process": "process 10"}),
             json!({"type": "function", "function_id": 0, "name": "main", "mangled": "_Z4main",
-                "module": "demo", "address": "0xffff800000000000"}),
+                "module": "demo", "address": "0xffff800000000000", "file": null, "line": null}),
             json!({"type": "point", "track": 0, "pid": 10, "tid": 11, "at_ps": 3500,
                 "kind": "signal", "text": "SIGUSR1"}),
             json!({"type": "loss", "track": 0, "pid": 10, "tid": 11, "begin_ps": 5000,
@@ -173,6 +181,8 @@ fn every_kind_of_line_is_whole() {
                 "duration_ps": 20_001, "depth": 0, "function_id": 0, "function": "main",
                 "module": "demo", "address": "0xffff800000000000", "call_site": null,
                 "instructions": 7, "self_instructions": 1, "flags": ["inferred", "cut"]}),
+            json!({"type": "rate", "track": 0, "pid": 10, "tid": 11, "begin_ps": 1,
+                "duration_ps": 20_001, "instructions": 7}),
         ]
     );
 }

@@ -256,3 +256,29 @@ fn a_recording_without_anything() {
     assert_eq!(rows.len(), 1);
     assert_eq!(text(&rows[0], "name"), "hardware trace");
 }
+
+#[test]
+fn instructions_per_microsecond_are_a_counter() {
+    let mut stream = Stream::new(Source::Hardware);
+    let track = stream.thread(10, 11, "worker");
+    stream.enter(track, "main", 0);
+    stream.rate(track, 0, 10_000_000, 5_000);
+    stream.rate(track, 10_000_000, 30_000_000, 1_000);
+    stream.leave(track, 30_000_000, SpanFlags::CUT);
+    let (_dir, path) = written(&stream);
+    let values = "select k.name, k.unit, t.tid, c.ts, c.value from counter c join counter_track k on c.track_id = k.id
+        left join thread_counter_track using (id) left join thread t using (utid) order by c.ts";
+    let [complaints, rows] = query(&path, [COMPLAINTS, values]);
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let seen: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (
+                number(row, "ts") - BASE as i64,
+                row["value"].as_f64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(seen, [(0, 500.0), (10_000, 50.0), (30_000, 0.0)]);
+    assert_eq!(text(&rows[0], "name"), "instructions per µs");
+}

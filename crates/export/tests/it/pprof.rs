@@ -10,6 +10,7 @@ use ptrail_trace::{Source, SpanFlags};
 
 use crate::{
     program,
+    protobuf::{self, messages, number, numbers},
     stream::Stream,
     sums::{arg, by_path},
 };
@@ -25,79 +26,9 @@ fn written(stream: &Stream) -> Vec<u8> {
     bytes
 }
 
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let mut value = 0;
-    for shift in (0..).step_by(7) {
-        let (&byte, rest) = bytes.split_first().unwrap();
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            break;
-        }
-    }
-    value
-}
-
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-/// The fields of a message, in their order.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Value<'_>)> {
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes);
-        let value = match key & 7 {
-            0 => Value::Number(varint(&mut bytes)),
-            2 => {
-                let len = varint(&mut bytes) as usize;
-                let (value, rest) = bytes.split_at(len);
-                bytes = rest;
-                Value::Bytes(value)
-            }
-            wire => panic!("wire type {wire}"),
-        };
-        fields.push((key >> 3, value));
-    }
-    fields
-}
-
-/// All numbers of a field, packed or not.
-fn numbers(message: &[u8], field: u64) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    for (number, value) in fields(message) {
-        match value {
-            _ if number != field => {}
-            Value::Number(value) => numbers.push(value),
-            Value::Bytes(mut packed) => {
-                while !packed.is_empty() {
-                    numbers.push(varint(&mut packed));
-                }
-            }
-        }
-    }
-    numbers
-}
-
-fn number(message: &[u8], field: u64) -> u64 {
-    numbers(message, field).first().copied().unwrap_or(0)
-}
-
-fn messages(message: &[u8], field: u64) -> Vec<&[u8]> {
-    let fields = fields(message).into_iter();
-    fields
-        .filter_map(|(number, value)| match value {
-            Value::Bytes(bytes) if number == field => Some(bytes),
-            _ => None,
-        })
-        .collect()
-}
-
+/// The string table.
 fn strings(profile: &[u8]) -> Vec<String> {
-    let all = messages(profile, 6).into_iter();
-    all.map(|text| String::from_utf8(text.to_vec()).unwrap())
-        .collect()
+    protobuf::strings(profile, 6)
 }
 
 /// Each location's name, made of all that is known of it.
@@ -112,7 +43,11 @@ fn places(profile: &[u8], strings: &[String]) -> BTreeMap<u64, String> {
         .collect();
     let functions: BTreeMap<_, _> = messages(profile, 5)
         .into_iter()
-        .map(|function| (number(function, 1), (text(function, 2), text(function, 3))))
+        .map(|function| {
+            let source = format!("{}:{}", text(function, 4), number(function, 5));
+            let names = (text(function, 2), text(function, 3), source);
+            (number(function, 1), names)
+        })
         .collect();
     messages(profile, 4)
         .into_iter()
@@ -123,9 +58,10 @@ fn places(profile: &[u8], strings: &[String]) -> BTreeMap<u64, String> {
             };
             let lines = messages(location, 4);
             assert_eq!(lines.len(), 1);
-            let (name, mangled) = functions[&number(lines[0], 1)];
+            let (name, mangled, source) = &functions[&number(lines[0], 1)];
+            assert!(source.ends_with(&format!(":{}", number(lines[0], 2))));
             let address = number(location, 3);
-            let place = format!("{name}|{mangled}|{module}|{address:#x}");
+            let place = format!("{name}|{mangled}|{module}|{address:#x}|{source}");
             (number(location, 1), place)
         })
         .collect()
@@ -166,7 +102,12 @@ fn check(mut stream: Stream) {
                 mangled => mangled,
             };
             let (module, address) = (arg(slice, "module"), arg(slice, "address"));
-            format!("{}|{mangled}|{module}|{address}", slice.name)
+            let line = match arg(slice, "source.line_number") {
+                none if none.is_empty() => "0".to_owned(),
+                line => line,
+            };
+            let file = arg(slice, "source.file_name");
+            format!("{}|{mangled}|{module}|{address}|{file}:{line}", slice.name)
         },
     );
     assert_eq!(seen, truth);

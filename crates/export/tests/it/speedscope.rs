@@ -116,7 +116,8 @@ fn truth(slices: &[Slice], note: &str) -> Vec<(String, Vec<Call>)> {
         if profiles.last().is_none_or(|(last, _)| *last != name) {
             profiles.push((name, Vec::new()));
         }
-        let module = slice.args.iter().find(|(key, _)| key == "module");
+        let arg = |name| slice.args.iter().find(|(key, _)| key == name);
+        let module = arg("source.file_name").or_else(|| arg("module"));
         let (_, calls) = profiles.last_mut().unwrap();
         calls.push((
             slice.name.clone(),

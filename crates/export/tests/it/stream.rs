@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use ptrail_pt::{Ip, Loss, LossCause, PerfTime, Picos, TraceOffset};
 use ptrail_trace::{
-    Function, FunctionId, Opened, Point, PointKind, Recording, Source, Span, SpanFlags, SpanSink,
-    Track, TrackId, TrackKind,
+    Function, FunctionId, Opened, Point, PointKind, Rate, Recording, Source, SourceLine, Span,
+    SpanFlags, SpanSink, Track, TrackId, TrackKind,
 };
 
 /// A base that needs all of a 64-bit time: 21 hours, in nanoseconds.
@@ -49,6 +49,7 @@ enum Call {
     Span(Span),
     Point(Point),
     Loss(TrackId, Loss),
+    Rate(Rate),
 }
 
 #[derive(Default)]
@@ -116,12 +117,17 @@ impl Stream {
                 .then(|| format!("_Z{}{name}", name.len()));
         let module = ["demo", "libc.so.6", "[vdso]", ""][id.0 as usize % 4].to_owned();
         let address = Ip(0xffff_8000_0000_0000 + u64::from(id.0) * 0x10);
+        let source = (id.0 % 3 == 1).then(|| SourceLine {
+            file: format!("/src/größe {}.c", id.0 % 2),
+            line: id.0 + 10,
+        });
         let function = Function {
             id,
             name: name.to_owned(),
             mangled,
             module,
             address,
+            source,
         };
         self.functions.push(function.clone());
         self.calls.push(Call::Function(function));
@@ -250,6 +256,16 @@ impl Stream {
         }));
     }
 
+    pub(crate) fn rate(&mut self, track: TrackId, begin: u64, end: u64, instructions: u64) {
+        let (begin, end) = (Picos(begin), Picos(end));
+        self.calls.push(Call::Rate(Rate {
+            track,
+            begin,
+            end,
+            instructions,
+        }));
+    }
+
     pub(crate) fn is_open(&self, track: TrackId) -> bool {
         !self.threads[track.0 as usize].open.is_empty()
     }
@@ -275,6 +291,7 @@ impl Stream {
                 Call::Span(span) => sink.span(span),
                 Call::Point(point) => sink.point(point),
                 Call::Loss(track, loss) => sink.loss(*track, loss),
+                Call::Rate(rate) => sink.rate(rate),
             }
             .unwrap();
         }
@@ -318,6 +335,10 @@ impl Stream {
                 .clone()
                 .map(|mangled| ("mangled_name", mangled)),
         );
+        if let Some(source) = &function.source {
+            args.push(("source.file_name", source.file.clone()));
+            args.push(("source.line_number", source.line.to_string()));
+        }
         if !node.flags.is_empty() {
             args.push(("flags", node.flags.names().collect::<Vec<_>>().join(", ")));
         }

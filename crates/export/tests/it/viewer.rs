@@ -80,11 +80,15 @@ pub(crate) fn args(rows: &[Row], set: &Value) -> Vec<(String, String)> {
         .iter()
         .take_while(|row| number(row, "arg_set_id") == set);
     let bare = |key: String| {
-        key.split_once('.')
-            .map_or(key.clone(), |(_, rest)| rest.to_owned())
+        let rest = key
+            .strip_prefix("debug.")
+            .or_else(|| key.strip_prefix("args."));
+        // Of a source location that stands in the event itself.
+        rest.unwrap_or(&key).replace("source_location.", "source.")
     };
     let mut args: Vec<_> = own
         .map(|row| (bare(text(row, "key")), text(row, "display_value")))
+        .filter(|(key, _)| key != "source_location_iid" && key != "source.function_name")
         .collect();
     args.sort();
     args

@@ -2,8 +2,8 @@
 
 use ptrail_pt::{Ip, Loss, Picos};
 use ptrail_trace::{
-    Function, FunctionId, Opened, Point, PointKind, SinkError, Span, SpanFlags, SpanSink, Track,
-    TrackId,
+    Function, FunctionId, Opened, Point, PointKind, Rate, SinkError, Span, SpanFlags, SpanSink,
+    Track, TrackId,
 };
 
 /// What is known of an open span, or of the outermost level.
@@ -22,6 +22,7 @@ pub(crate) struct Contract {
     pub(crate) opens: Vec<Opened>,
     pub(crate) points: Vec<Point>,
     pub(crate) losses: Vec<Loss>,
+    pub(crate) rates: Vec<Rate>,
     /// Open spans, outermost first; the first level is the track itself.
     levels: Vec<Level>,
     now: Picos,
@@ -85,6 +86,14 @@ impl Contract {
 }
 
 impl SpanSink for Contract {
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        assert!(rate.begin < rate.end, "{rate:?}");
+        let follows = |last: &Rate| last.end == rate.begin;
+        assert!(self.rates.last().is_none_or(follows), "{rate:?}");
+        self.rates.push(*rate);
+        Ok(())
+    }
+
     fn track(&mut self, _: &Track) -> Result<(), SinkError> {
         unreachable!("tracks are not announced by the builder")
     }

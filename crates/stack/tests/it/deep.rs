@@ -3,7 +3,7 @@
 use ptrail_flow::Sink as _;
 use ptrail_flow::{Edge, EdgeKind};
 use ptrail_pt::{Ip, PerfTime, Picos, Time};
-use ptrail_stack::Builder;
+use ptrail_stack::{Builder, Names};
 use ptrail_trace::{Function, SinkError, Span, SpanSink, Track, TrackId};
 
 use crate::script::{F, MAIN, PID, functions};
@@ -42,7 +42,8 @@ fn a_million_frames_open_at_once() {
     const DEPTH: u64 = 1_000_000;
     let timeline = functions();
     let mut sums = Sums::default();
-    let mut builder = Builder::new(&timeline, PID, PerfTime(0), vec![], TrackId(0), &mut sums);
+    let mut names = Names::new(&timeline);
+    let mut builder = Builder::new(&mut names, PID, PerfTime(0), vec![], TrackId(0), &mut sums);
     let mut count = 0;
     let mut step = |builder: &mut Builder<'_, '_>, kind, from: u64, to: u64| {
         count += 1;

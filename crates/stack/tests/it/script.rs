@@ -3,7 +3,7 @@
 use ptrail_flow::{Edge, EdgeKind, OffCause, Sink as _};
 use ptrail_image::{KERNEL, Timeline, TimelineBuilder};
 use ptrail_pt::{Ip, Loss, LossCause, PerfTime, Picos, Time, TraceOffset};
-use ptrail_stack::{Builder, Summary};
+use ptrail_stack::{Builder, Names, Summary};
 use ptrail_trace::TrackId;
 
 use crate::contract::Contract;
@@ -185,7 +185,15 @@ pub(crate) fn play(
 ) -> (Contract, Summary) {
     let mut contract = Contract::new();
     let execs = execs.iter().map(|ns| Picos(ns * 1000)).collect();
-    let mut builder = Builder::new(timeline, PID, PerfTime(0), execs, TrackId(0), &mut contract);
+    let mut names = Names::new(timeline);
+    let mut builder = Builder::new(
+        &mut names,
+        PID,
+        PerfTime(0),
+        execs,
+        TrackId(0),
+        &mut contract,
+    );
     let mut before = 0;
     for (number, (count, event)) in script.events.iter().enumerate() {
         if cuts.contains(&number) {

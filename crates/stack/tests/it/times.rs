@@ -116,3 +116,38 @@ fn the_summary_counts() {
     assert_eq!(summary.deepest, 3);
     assert_eq!((summary.begin, summary.end), (Picos(7000), Picos(30_000)));
 }
+
+/// At least 10 µs a piece, from the first time on, and what is left at the end.
+#[test]
+fn instructions_are_told_by_stretches_of_time() {
+    let contract = Script::new()
+        .at(5_000)
+        .begin(MAIN)
+        .run(100)
+        .at(12_000)
+        .run(200)
+        .at(16_000)
+        .run(50)
+        .at(40_000)
+        .run(7)
+        .at(41_000)
+        .play();
+    let rates: Vec<_> = contract
+        .rates
+        .iter()
+        .map(|rate| (rate.begin.0 / 1000, rate.end.0 / 1000, rate.instructions))
+        .collect();
+    assert_eq!(
+        rates,
+        [
+            (5_000, 16_000, 300),
+            (16_000, 40_000, 50),
+            (40_000, 41_000, 7)
+        ]
+    );
+    let per_microsecond = contract.rates[1].per_microsecond();
+    assert!(
+        (per_microsecond - 50.0 / 24.0).abs() < 1e-9,
+        "{per_microsecond}"
+    );
+}
