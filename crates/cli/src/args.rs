@@ -295,6 +295,10 @@ pub(crate) struct DumpArgs {
     #[arg(long, requires = "instructions")]
     pub(crate) digest: bool,
 
+    /// With --instructions: the decoder to use
+    #[arg(long, value_enum, default_value_t = Engine::Ptrail, requires = "instructions")]
+    pub(crate) engine: Engine,
+
     /// With --instructions: also function, module, inlined functions, source file and line
     #[arg(long, requires = "instructions", conflicts_with = "digest")]
     pub(crate) lines: bool,
@@ -318,6 +322,14 @@ pub(crate) enum Source {
     /// The software recorder by single-stepping (ptrace): some 35,000 instructions a second, with a
     /// virtual clock; needs nothing
     Step,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// ptrail's own
+    Ptrail,
+    /// Intel's libipt, to compare with (only if ptrail was built with the feature libipt)
+    Libipt,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -128,6 +128,18 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// With what a stream is decoded.
+    #[must_use]
+    pub fn context(&self, stream: &Stream<'_>) -> Context<'_> {
+        Context {
+            timeline: &self.timeline,
+            pid: stream.pid,
+            config: &self.capture.pt_config,
+            conversion: self.capture.clock,
+            base: self.base,
+        }
+    }
+
     /// Decodes one stream into `sink`. After each segment `segment_done` is told how it ended and
     /// how many bytes of the stream are behind it; an error from it ends the walk.
     ///
@@ -139,13 +151,7 @@ impl<'a> Session<'a> {
         sink: &mut S,
         mut segment_done: impl FnMut(&mut S, SegmentEnd, u64) -> Result<(), E>,
     ) -> Result<(), E> {
-        let context = Context {
-            timeline: &self.timeline,
-            pid: stream.pid,
-            config: &self.capture.pt_config,
-            conversion: self.capture.clock,
-            base: self.base,
-        };
+        let context = self.context(stream);
         for loss in &stream.losses {
             let broken = loss.bytes > 0;
             let end = lost(loss.bytes);

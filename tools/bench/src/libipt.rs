@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use libipt::block::BlockDecoder;
-use libipt::enc_dec_builder::{Cpu, EncoderDecoderBuilder, Frequency, PtEncoderDecoder};
 use libipt::error::PtError;
 use libipt::image::{Image, SectionCache};
 use libipt::insn::InsnDecoder;
-use libipt::status::Status;
 use ptrail_perfdata::Record;
 use ptrail_pt::PtConfig;
+use ptrail_reference::{builder, drain};
 
 use crate::trace::{Kind, Trace};
 use crate::{Row, passes, timed};
@@ -23,17 +22,31 @@ const CACHE: u64 = 1 << 30;
 
 pub(crate) fn blocks(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
     measure(trace, warm, |bytes, config, image| {
-        let mut decoder: BlockDecoder<'_> = builder(bytes, config).build()?;
+        // SAFETY: `bytes` outlives the decoder.
+        let mut decoder: BlockDecoder<'_> = unsafe { builder(bytes, config) }.build()?;
         decoder.set_image(Some(image))?;
-        Ok(count(decoder))
+        let mut instructions = 0;
+        drain(&mut decoder, |decoder| {
+            let (block, status) = decoder.decode_next()?;
+            instructions += u64::from(block.ninsn());
+            Ok(status)
+        });
+        Ok(instructions)
     })
 }
 
 pub(crate) fn instructions(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
     measure(trace, warm, |bytes, config, image| {
-        let mut decoder: InsnDecoder<'_> = builder(bytes, config).build()?;
+        // SAFETY: `bytes` outlives the decoder.
+        let mut decoder: InsnDecoder<'_> = unsafe { builder(bytes, config) }.build()?;
         decoder.set_image(Some(image))?;
-        Ok(count(decoder))
+        let mut instructions = 0;
+        drain(&mut decoder, |decoder| {
+            let (_, status) = decoder.decode_next()?;
+            instructions += 1;
+            Ok(status)
+        });
+        Ok(instructions)
     })
 }
 
@@ -137,81 +150,5 @@ impl Code {
             image.add_cached(Rc::clone(&cache), id, None)?;
         }
         Ok(image)
-    }
-}
-
-fn builder<D: PtEncoderDecoder>(bytes: &[u8], config: &PtConfig) -> EncoderDecoderBuilder<D> {
-    let frequency = Frequency::new(
-        config.mtc_freq,
-        config.max_non_turbo_ratio,
-        config.tsc_ctc_n,
-        config.tsc_ctc_d,
-    );
-    // SAFETY: libipt's decoders only read the buffer, and are gone before `bytes` is.
-    let builder = unsafe {
-        EncoderDecoderBuilder::<D>::new().buffer_from_raw(bytes.as_ptr().cast_mut(), bytes.len())
-    };
-    let builder = builder.freq(frequency);
-    match config.cpu {
-        Some(cpu) => builder.cpu(Cpu::intel(cpu.family, cpu.model, cpu.stepping)),
-        None => builder,
-    }
-}
-
-/// A decoder of libipt's.
-trait Decode {
-    fn synchronize(&mut self) -> Result<Status, PtError>;
-    fn next_event(&mut self) -> Result<Status, PtError>;
-    /// Goes on; the number of instructions.
-    fn step(&mut self) -> Result<(u64, Status), PtError>;
-}
-
-/// Decodes a stream; the number of instructions. After an error it goes on at the next PSB.
-fn count(mut decoder: impl Decode) -> u64 {
-    let mut instructions = 0;
-    while let Ok(mut status) = decoder.synchronize() {
-        loop {
-            while status.event_pending() {
-                status = decoder.next_event().unwrap_or(Status::EOS);
-            }
-            if status.eos() {
-                break;
-            }
-            let Ok((more, next)) = decoder.step() else {
-                break;
-            };
-            instructions += more;
-            status = next;
-        }
-    }
-    instructions
-}
-
-impl Decode for BlockDecoder<'_> {
-    fn synchronize(&mut self) -> Result<Status, PtError> {
-        self.sync_forward()
-    }
-
-    fn next_event(&mut self) -> Result<Status, PtError> {
-        self.event().map(|(_, status)| status)
-    }
-
-    fn step(&mut self) -> Result<(u64, Status), PtError> {
-        self.decode_next()
-            .map(|(block, status)| (u64::from(block.ninsn()), status))
-    }
-}
-
-impl Decode for InsnDecoder<'_> {
-    fn synchronize(&mut self) -> Result<Status, PtError> {
-        self.sync_forward()
-    }
-
-    fn next_event(&mut self) -> Result<Status, PtError> {
-        self.event().map(|(_, status)| status)
-    }
-
-    fn step(&mut self) -> Result<(u64, Status), PtError> {
-        self.decode_next().map(|(_, status)| (1, status))
     }
 }

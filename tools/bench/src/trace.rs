@@ -68,17 +68,9 @@ impl Trace {
                 conversion: None::<TimeConv>,
                 base: PerfTime(0),
             }],
-            Kind::PerfData(session, capture) => {
+            Kind::PerfData(session, _) => {
                 let streams = session.streams().iter();
-                streams
-                    .map(|stream| Context {
-                        timeline: session.timeline(),
-                        pid: stream.pid,
-                        config: session.config(),
-                        conversion: capture.clock,
-                        base: session.base(),
-                    })
-                    .collect()
+                streams.map(|stream| session.context(stream)).collect()
             }
         }
     }

@@ -8,8 +8,9 @@ use ptrail_pipeline::{Session, Stream};
 use ptrail_pt::{Ip, Loss, Picos, Time};
 use serde_json::{Map, Value, json};
 
-use super::Lines;
 use super::places::{Place, Places};
+use super::{Lines, walk_by_libipt};
+use crate::args::Engine;
 
 pub(super) struct InstructionLines<'a, W> {
     pub(super) out: &'a mut W,
@@ -108,6 +109,7 @@ impl Sink for Digest {
 pub(super) fn digest(
     session: &Session<'_>,
     stream: &Stream<'_>,
+    engine: Engine,
     as_json: bool,
     out: &mut impl Write,
 ) -> Result<()> {
@@ -116,7 +118,10 @@ pub(super) fn digest(
         instructions: 0,
         losses: 0,
     };
-    session.walk(stream, &mut digest, |_, _, _| Ok::<_, io::Error>(()))?;
+    match engine {
+        Engine::Ptrail => session.walk(stream, &mut digest, |_, _, _| Ok::<_, io::Error>(()))?,
+        Engine::Libipt => walk_by_libipt(session, stream, &mut digest)?,
+    }
     let Digest {
         hash,
         instructions,

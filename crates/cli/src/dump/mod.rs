@@ -2,6 +2,8 @@
 
 mod branches;
 mod instructions;
+#[cfg(feature = "libipt")]
+mod libipt;
 mod packet_text;
 mod packets;
 mod places;
@@ -18,7 +20,7 @@ use ptrail_pipeline::{Session, Stream};
 use ptrail_pt::Picos;
 use ptrail_trace::Filter;
 
-use crate::args::DumpArgs;
+use crate::args::{DumpArgs, Engine};
 use branches::BranchLines;
 use instructions::{InstructionLines, digest};
 use places::Places;
@@ -74,9 +76,9 @@ fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
             };
             walk(&session, stream, lines)?;
         } else if args.digest {
-            digest(&session, stream, args.json, out)?;
+            digest(&session, stream, args.engine, args.json, out)?;
         } else {
-            let lines = InstructionLines {
+            let mut lines = InstructionLines {
                 out,
                 json: args.json,
                 tid: stream.tid,
@@ -84,10 +86,27 @@ fn decoded(args: &DumpArgs, out: &mut impl Write) -> Result<()> {
                 at: Picos(0),
                 failed: None,
             };
-            walk(&session, stream, lines)?;
+            match args.engine {
+                Engine::Ptrail => walk(&session, stream, lines)?,
+                Engine::Libipt => {
+                    walk_by_libipt(&session, stream, &mut lines)?;
+                    lines.take_error().map_or(Ok(()), Err)?;
+                }
+            }
         }
     }
     Ok(())
+}
+
+#[cfg(feature = "libipt")]
+use libipt::walk as walk_by_libipt;
+
+#[cfg(not(feature = "libipt"))]
+fn walk_by_libipt(_: &Session<'_>, _: &Stream<'_>, _: &mut impl Sink) -> Result<()> {
+    anyhow::bail!(
+        "this ptrail was built without libipt; with cmake and libclang installed, \
+         `cargo build --release --features libipt` builds one that has it"
+    )
 }
 
 /// A sink that writes lines and remembers the first error.
