@@ -4,61 +4,41 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ptrail_flow::{Context, Decoder};
-use ptrail_stack::Builder;
+use ptrail_stack::{Builder, Names};
 use ptrail_trace::{Function, SinkError, Span, SpanSink, Track, TrackId};
 
 use crate::trace::Trace;
 use crate::{Row, passes, timed};
 
 pub(crate) fn spans(trace: &Trace, warm: Duration) -> Result<Option<Row>> {
-    let contexts = trace.contexts();
     let mut cold = f64::INFINITY;
     let mut instructions = 0;
     for _ in passes(warm) {
-        let (result, seconds) = timed(|| pass(&mut decoders(&contexts), trace))?;
+        let (result, seconds) = timed(|| pass(trace))?;
         instructions = result?;
         cold = cold.min(seconds);
     }
-    let mut decoders = decoders(&contexts);
-    let mut best = f64::INFINITY;
-    for _ in passes(warm) {
-        for (decoder, context) in decoders.iter_mut().zip(&contexts) {
-            *decoder.sink() = builder(context);
-        }
-        let (result, seconds) = timed(|| pass(&mut decoders, trace))?;
-        result?;
-        best = best.min(seconds);
-    }
     Ok(Some(Row {
         cold,
-        warm: Some(best),
+        // The stack is another one after each pass.
+        warm: None,
         instructions: Some(instructions),
         branches: None,
     }))
 }
 
-type Building<'c> = Decoder<'c, Builder<'c, 'static>>;
-
-fn decoders<'c>(contexts: &[Context<'c>]) -> Vec<Building<'c>> {
-    let contexts = contexts.iter();
-    contexts
-        .map(|context| Decoder::new(*context, builder(context)))
-        .collect()
-}
-
-fn builder<'c>(context: &Context<'c>) -> Builder<'c, 'static> {
-    // It takes no memory.
-    let nobody = Box::leak(Box::new(Nobody));
-    let Context {
-        timeline,
-        pid,
-        base,
-        ..
-    } = *context;
-    Builder::new(timeline, pid, base, Vec::new(), TrackId(0), nobody)
-}
-
-fn pass(decoders: &mut [Building<'_>], trace: &Trace) -> Result<u64> {
+fn pass(trace: &Trace) -> Result<u64> {
+    let contexts = trace.contexts();
+    let parts = contexts
+        .iter()
+        .map(|context| (context, Names::new(context.timeline), Nobody));
+    let mut parts: Vec<_> = parts.collect();
+    let decoders = parts.iter_mut().map(|(context, names, nobody)| {
+        let Context { pid, base, .. } = **context;
+        let builder = Builder::new(names, pid, base, Vec::new(), TrackId(0), nobody);
+        Decoder::new(**context, builder)
+    });
+    let mut decoders: Vec<_> = decoders.collect();
     let mut sum = 0;
     for (stream, segment) in trace.segments() {
         let instructions = decoders[stream].segment(&segment).instructions;
