@@ -168,17 +168,19 @@ impl<'a, 's> Builder<'a, 's> {
             at: now.at.max(from.at),
             instructions: now.instructions,
         };
-        let span = u128::from(self.anchor.at.0 - from.at.0);
-        let count = u128::from(now.instructions.saturating_sub(from.instructions));
-        for (instructions, event) in std::mem::take(&mut self.pending) {
+        let span = self.anchor.at.0 - from.at.0;
+        let count = now.instructions.saturating_sub(from.instructions);
+        // Taken out and put back, for its memory.
+        let mut pending = std::mem::take(&mut self.pending);
+        for (instructions, event) in pending.drain(..) {
             if self.failed.is_some() {
-                return;
+                break;
             }
-            let done = u128::from(instructions.saturating_sub(from.instructions)).min(count);
+            let done = instructions.saturating_sub(from.instructions).min(count);
             let at = match (count, &event) {
                 (0, Event::Off { .. }) => self.anchor.at,
                 (0, _) => from.at,
-                _ => Picos(from.at.0 + (span * done / count) as u64),
+                _ => Picos(from.at.0 + part(span, done, count)),
             };
             self.last = Moment {
                 at: at.max(self.last.at),
@@ -189,6 +191,7 @@ impl<'a, 's> Builder<'a, 's> {
                 self.failed = Some(error);
             }
         }
+        self.pending = pending;
         self.follow_mappings(self.anchor.at);
         if let Err(error) = self.tell_rate(RATE_STEP) {
             self.failed = Some(error);
@@ -215,6 +218,15 @@ impl<'a, 's> Builder<'a, 's> {
         if self.space.changes_at().is_some_and(|change| now >= change) {
             self.space = self.timeline.space(self.pid, now);
         }
+    }
+}
+
+/// `done` of `count` parts of a span of time; `count` is not zero. A division of 128 bits takes as long
+/// as all else that a call does.
+fn part(span: u64, done: u64, count: u64) -> u64 {
+    match span.checked_mul(done) {
+        Some(product) => product / count,
+        None => (u128::from(span) * u128::from(done) / u128::from(count)) as u64,
     }
 }
 

@@ -14,6 +14,7 @@ mod iptr;
 mod libipt;
 mod ours;
 mod perf;
+mod spans;
 mod trace;
 
 use std::process::ExitCode;
@@ -93,6 +94,7 @@ type Candidate = (&'static str, fn(&Trace, Duration) -> Result<Option<Row>>);
 
 const CANDIDATES: &[Candidate] = &[
     ("ptrail, calls", ours::calls),
+    ("ptrail, spans", spans::spans),
     ("ptrail, all branches", ours::branches),
     ("ptrail, all instructions", ours::instructions),
     ("ptrail, calls, 2 cores", ours::two_cores),

@@ -109,6 +109,13 @@ impl Builder<'_, '_> {
 
     pub(super) fn ret(&mut self, edge: &Edge, now: Moment) -> Result<(), SinkError> {
         let to = edge.to;
+        if self
+            .frames
+            .top()
+            .is_some_and(|top| top.return_to == Some(to))
+        {
+            return self.frames.pop(now, SpanFlags::empty()).map(drop);
+        }
         if let Some(index) = self.frames.find(Key::Return(to)) {
             return self.leave(index, now, SpanFlags::empty());
         }
