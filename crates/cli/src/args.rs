@@ -124,7 +124,7 @@ pub(crate) struct RecordingArgs {
 
     /// Take a snapshot, the last of each thread's trace, when this happens: SYMBOL, SYMBOL@return,
     /// SYMBOL>50us (a call that took longer), SYMBOL+OFFSET, FILE:LINE, 0xADDRESS,
-    /// uprobe:PATH:SYMBOL, signal:USR1 (to ptrail), exit, crash. May be given several times. Without
+    /// uprobe:PATH:SYMBOL, usdt:PROVIDER:NAME, signal:USR1 (to ptrail), exit, crash. May be given several times. Without
     /// a hit, the snapshot is taken at the end
     #[arg(long = "trigger", value_name = "SPEC")]
     pub(crate) triggers: Vec<ptrail_record::Trigger>,

@@ -126,7 +126,11 @@ fn look_for(triggers: &[Trigger], program: &Path) -> Result<()> {
     for trigger in triggers {
         match trigger.look_in(program) {
             Ok(()) => {}
-            Err(why @ (Unresolved::NoFunction { .. } | Unresolved::NoSource)) => say(&format!(
+            Err(
+                why @ (Unresolved::NoFunction { .. }
+                | Unresolved::NoProbe { .. }
+                | Unresolved::NoSource),
+            ) => say(&format!(
                 "ptrail: --trigger {trigger}: {why}; libraries are looked at when they are loaded\n"
             )),
             Err(why) => bail!("--trigger {trigger}: {why}"),

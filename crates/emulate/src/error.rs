@@ -75,7 +75,7 @@ pub enum Error {
     NoStart,
     /// A trigger that only the kernel's events have.
     #[error(
-        "--trigger {trigger}: the software recorder has no kernel events and no static probes; take a place in the code, a signal, exit or crash"
+        "--trigger {trigger}: the software recorder has no kernel events; take a place in the code, a signal, exit or crash"
     )]
     NoSuchTrigger {
         /// As given.

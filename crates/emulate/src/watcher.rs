@@ -24,9 +24,7 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     pub(crate) fn new(triggers: Triggers) -> Result<Self, Error> {
-        let unknown = |trigger: &&Trigger| {
-            matches!(trigger, Trigger::Tracepoint { .. } | Trigger::Usdt { .. })
-        };
+        let unknown = |trigger: &&Trigger| matches!(trigger, Trigger::Tracepoint { .. });
         if let Some(trigger) = triggers.triggers.iter().find(unknown) {
             return Err(Error::NoSuchTrigger {
                 trigger: trigger.to_string(),

@@ -13,7 +13,8 @@
 //!    [`AddressSpace::code`] (bytes) and [`AddressSpace::function`] (a [`FunctionHit`]).
 //! 4. [`Timeline::function`] turns a [`FunctionId`] into names, [`Image::lines`] an address into
 //!    source lines and inlined functions.
-//! 5. The way back: [`Image::functions_named`], [`Image::inlined_copies`], [`Image::code_at_line`].
+//! 5. The way back: [`Image::functions_named`], [`Image::inlined_copies`], [`Image::code_at_line`],
+//!    [`Image::probes_named`].
 //!
 //! ```
 //! use ptrail_image::{Mapping, TimelineBuilder};
@@ -58,6 +59,7 @@ mod name;
 mod perf_map;
 mod places;
 mod plt;
+mod probes;
 mod regions;
 mod search;
 mod symbols;

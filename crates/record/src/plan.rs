@@ -19,107 +19,22 @@ use crate::attr::{
 };
 use crate::pmu::Pmu;
 
+mod problem;
+mod request;
+
+pub use problem::PlanError;
+pub use request::{Filter, Request, Ring, Scope, StopBy, Timing};
+
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 /// Pages of a sideband or trigger ring, without its header page.
 const DATA_PAGES: u64 = 16;
-/// A ring on a CPU whose trace unit takes one block of memory alone is no larger, bytes
-/// (the buddy allocator's largest block).
-const ONE_BLOCK: u64 = 4 << 20;
 /// The kernel copies at most so much into a sample, bytes.
 const SAMPLE_SIZE: u32 = 0xfff8;
 /// perf's: so often that decoding can begin anywhere near, and still cheap.
 const PSB_PERIOD: u64 = 3;
 /// The same for MTC packets.
 const MTC_PERIOD: u64 = 3;
-
-/// What is to be recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Whom.
-    pub scope: Scope,
-    /// Into what.
-    pub ring: Ring,
-    /// Clock resolution.
-    pub timing: Timing,
-    /// User code.
-    pub user: bool,
-    /// The kernel's code.
-    pub kernel: bool,
-    /// Returns to where their call came from take one bit.
-    pub return_compression: bool,
-    /// The values of PTWRITE instructions.
-    pub ptwrite: bool,
-    /// Address filters; none: everything.
-    pub filters: Vec<Filter>,
-    /// Execution here ends a snapshot.
-    pub breakpoint: Option<u64>,
-    /// How it ends it.
-    pub stop: StopBy,
-}
-
-/// Whom to record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// These threads, each with a ring of its own. New ones are not followed.
-    Threads(Vec<u32>),
-    /// These threads and whatever they start; a ring for each CPU.
-    Inherited {
-        /// The threads.
-        threads: Vec<u32>,
-        /// The CPUs that are online.
-        cpus: Vec<u32>,
-    },
-    /// All that runs on these CPUs.
-    Cpus(Vec<u32>),
-}
-
-/// How the trace is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ring {
-    /// The last so many bytes.
-    Snapshot(u64),
-    /// All, through a ring of so many bytes.
-    Stream(u64),
-}
-
-/// Clock resolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timing {
-    /// To the cycle.
-    Cyc,
-    /// By the crystal clock.
-    Mtc,
-    /// With each PSB.
-    Tsc,
-}
-
-/// How a hit keeps the trace from being overwritten, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopBy {
-    /// The breakpoint leads the group and goes off after one hit, and the trace with it: before the
-    /// next instruction, on any kernel.
-    Leader,
-    /// `aux_pause` (Linux 6.13): within the trap's handler.
-    Pause,
-    /// The kernel copies the last 64 KiB into the hit's record.
-    Sample,
-    /// ptrail stops the trace when it hears of the hit, some 100 µs later.
-    UserSpace,
-}
-
-/// One address filter of the trace unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
-    /// Trace stops for good here, instead of being kept to it.
-    pub stop: bool,
-    /// First address; in a file, the offset.
-    pub start: u64,
-    /// Bytes.
-    pub size: u64,
-    /// The file; without, addresses are those of the process.
-    pub file: Option<String>,
-}
 
 /// A system call; events are numbered in the order of their opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,76 +120,13 @@ pub struct Plan {
     pub mapped: u64,
 }
 
-/// Why there is no way to record that.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// A ring's size.
-    #[error(
-        "--snapshot-size {size}: a ring has a power of two of bytes, at least {least}; {nearest} would do"
-    )]
-    RingSize {
-        /// As asked.
-        size: u64,
-        /// The least.
-        least: u64,
-        /// The next one that is possible.
-        nearest: u64,
-    },
-    /// A ring on an old trace unit.
-    #[error(
-        "--snapshot-size {size}: this CPU's trace unit needs its ring in one block of memory, at most 4 MiB (Broadwell); --snapshot-size 4M would do"
-    )]
-    OneBlock {
-        /// As asked.
-        size: u64,
-    },
-    /// Filters.
-    #[error(
-        "{asked} address filters were asked for, and this CPU has {has}: leave out --filter or --stop-at"
-    )]
-    Filters {
-        /// As asked.
-        asked: usize,
-        /// What there are.
-        has: u32,
-    },
-    /// A filter's path.
-    #[error(
-        "{path}: the kernel takes no path with a space or a comma for an address filter; record through a link without one (`ln -s '{path}' /tmp/program`)"
-    )]
-    FilterPath {
-        /// The path.
-        path: String,
-    },
-    /// A filter in a file, for CPUs.
-    #[error("an address filter in a file needs a process; with --all-cpus leave out --filter")]
-    FilterScope,
-    /// Nothing to trace.
-    #[error("neither user code nor the kernel is to be recorded: leave out --user or --kernel")]
-    Nothing,
-    /// An inherited group can't be limited to one hit.
-    #[error(
-        "a breakpoint that leads the group can't be inherited by new threads: the trace must be stopped in another way"
-    )]
-    LeaderInherited,
-    /// The driver lacks a term that every driver has.
-    #[error(
-        "the kernel's driver for Intel PT has no `{term}` (format/{term} in sysfs): this kernel is not known to ptrail"
-    )]
-    NoTerm {
-        /// The term.
-        term: &'static str,
-    },
-}
-
 impl Plan {
     /// Plans a recording.
     ///
     /// # Errors
     /// What is asked for is not possible on this machine, or anywhere.
     pub fn new(request: &Request, pmu: &Pmu) -> Result<Self, PlanError> {
-        check(request, pmu)?;
+        problem::check(request, pmu)?;
         let mut planner = Planner {
             request,
             pmu,
@@ -304,47 +156,6 @@ impl Plan {
             _ => None,
         })
     }
-}
-
-fn check(request: &Request, pmu: &Pmu) -> Result<(), PlanError> {
-    if !request.user && !request.kernel {
-        return Err(PlanError::Nothing);
-    }
-    let (size, least) = match request.ring {
-        Ring::Snapshot(size) => (size, PAGE),
-        Ring::Stream(size) => (size, 2 * PAGE),
-    };
-    if !size.is_power_of_two() || size < least {
-        let nearest = size.max(least).checked_next_power_of_two();
-        return Err(PlanError::RingSize {
-            size,
-            least,
-            nearest: nearest.unwrap_or(1 << 40),
-        });
-    }
-    let one_block = pmu.caps.get("topa_multiple_entries") == Some(&0);
-    if one_block && matches!(request.ring, Ring::Snapshot(_)) && size > ONE_BLOCK {
-        return Err(PlanError::OneBlock { size });
-    }
-    if request.filters.len() > pmu.address_filters as usize {
-        return Err(PlanError::Filters {
-            asked: request.filters.len(),
-            has: pmu.address_filters,
-        });
-    }
-    for file in request.filters.iter().filter_map(|f| f.file.as_ref()) {
-        if matches!(request.scope, Scope::Cpus(_)) {
-            return Err(PlanError::FilterScope);
-        }
-        if file.contains([' ', ',', '\n', '\t']) {
-            return Err(PlanError::FilterPath { path: file.clone() });
-        }
-    }
-    let inherited = matches!(request.scope, Scope::Inherited { .. });
-    if inherited && request.breakpoint.is_some() && request.stop == StopBy::Leader {
-        return Err(PlanError::LeaderInherited);
-    }
-    Ok(())
 }
 
 struct Planner<'a> {

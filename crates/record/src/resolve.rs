@@ -40,6 +40,15 @@ pub enum Unresolved {
         "which function that is gets decided when the program is loaded (IFUNC); name the one that is meant, such as NAME_avx2"
     )]
     Chosen,
+    /// No static probe of that name.
+    #[error(
+        "no static probe is called that in the program's files{}",
+        there_are(known)
+    )]
+    NoProbe {
+        /// Those that there are, as `PROVIDER:NAME`.
+        known: Vec<String>,
+    },
     /// The source file is not in the debug information.
     #[error("no source file of that name in the debug information; is the program built with -g?")]
     NoSource,
@@ -58,13 +67,29 @@ fn did_you_mean(similar: &[String]) -> String {
     }
 }
 
+fn there_are(known: &[String]) -> String {
+    const SHOWN: usize = 10;
+    match known {
+        [] => String::new(),
+        known => {
+            let more = if known.len() > SHOWN { " …" } else { "" };
+            let shown = &known[..known.len().min(SHOWN)];
+            format!("; there are {}{more}", shown.join(", "))
+        }
+    }
+}
+
 impl Trigger {
     /// Whether it is a place in the program's code.
     #[must_use]
     pub fn is_in_code(&self) -> bool {
         matches!(
             self,
-            Self::Code(_) | Self::Return(_) | Self::Slow { .. } | Self::Uprobe { .. }
+            Self::Code(_)
+                | Self::Return(_)
+                | Self::Slow { .. }
+                | Self::Uprobe { .. }
+                | Self::Usdt { .. }
         )
     }
 
@@ -122,8 +147,9 @@ fn says_more(new: &Unresolved, known: &Unresolved) -> bool {
     let worth = |why: &Unresolved| match why {
         Unresolved::NoFile => 0,
         Unresolved::NoFunction { similar } if similar.is_empty() => 1,
+        Unresolved::NoProbe { known } if known.is_empty() => 1,
         Unresolved::NoSource => 1,
-        Unresolved::NoFunction { .. } => 2,
+        Unresolved::NoFunction { .. } | Unresolved::NoProbe { .. } => 2,
         Unresolved::NoCode { .. } | Unresolved::Inlined | Unresolved::Chosen => 3,
     };
     worth(new) > worth(known)
@@ -149,6 +175,11 @@ fn offsets(trigger: &Trigger, image: &Image) -> Result<Vec<Offset>, Unresolved> 
                     awaits_return: false,
                 }]);
             }
+        },
+        Trigger::Usdt { provider, name } => match image.probes_named(provider, name) {
+            Named::Functions(addresses) => (addresses, false),
+            Named::Unknown(known) => return Err(Unresolved::NoProbe { known }),
+            Named::Chosen => return Err(Unresolved::Chosen),
         },
         _ => return Err(Unresolved::NoFile),
     };

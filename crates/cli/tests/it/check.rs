@@ -54,7 +54,13 @@ fn it_tells_the_truth_about_the_trace_unit() {
 fn check_as(options: &[&str]) -> Vec<Value> {
     let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
     let copy = folder.path().join("ptrail");
-    std::fs::copy(ptrail().get_program(), &copy).unwrap();
+    // By another process: a descriptor of ours that is open for writing could be inherited by a program
+    // that another test starts just then, and the copy would be busy.
+    let copied = Command::new("cp")
+        .arg(ptrail().get_program())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
     check(

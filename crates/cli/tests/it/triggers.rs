@@ -212,6 +212,7 @@ fn places_of_all_kinds() {
         (format!("endings.c:{leaf}"), 1),
         (format!("programs/endings.c:{main_line}"), 1),
         ("main@return".to_owned(), 1),
+        ("usdt:app:looped".to_owned(), 100),
         ("exit".to_owned(), 1),
     ];
     for engine in engines() {
@@ -355,6 +356,8 @@ fn what_is_misspelt_is_told_before_the_program_runs() {
     assert!(empty.contains(&format!("is {next}")), "{empty}");
     let inlined = run("copied@return");
     assert!(inlined.contains("inlined"), "{inlined}");
+    let probe = run("usdt:app:loped");
+    assert!(probe.contains("there are app:looped"), "{probe}");
     let kernel = run("tracepoint:sched:sched_switch");
     assert!(kernel.contains("no kernel events"), "{kernel}");
     let column = run("endings.c:3:4");

@@ -90,6 +90,38 @@ fn copies_that_the_compiler_inlined() {
     }
 }
 
+/// A program with two probes, as `sys/sdt.h` makes them, against `readelf`.
+#[test]
+fn static_probes() {
+    let workshop = Workshop::new();
+    let program = workshop.build("probes.c", &["-g"]);
+    let image = Image::at_path(&program);
+    let text = run("readelf", &["-n", "-W", program.to_str().unwrap()]);
+    let mut expected = std::collections::BTreeMap::<String, Vec<u64>>::new();
+    let mut name = String::new();
+    for line in text.lines().map(str::trim) {
+        if let Some((_, provider)) = line.split_once("Provider: ") {
+            name = provider.to_owned();
+        } else if let Some(probe) = line.strip_prefix("Name: ") {
+            name = format!("{name}:{probe}");
+        } else if let Some(location) = line.strip_prefix("Location: 0x") {
+            let address = location.split(',').next().unwrap();
+            let address = u64::from_str_radix(address, 16).unwrap();
+            expected.entry(name.clone()).or_default().push(address);
+        }
+    }
+    assert_eq!(expected.len(), 2, "{text}");
+    assert_eq!(expected["app:twice"].len(), 2, "{text}");
+    for (name, mut addresses) in expected {
+        let (provider, probe) = name.split_once(':').unwrap();
+        addresses.sort_unstable();
+        let found = image.probes_named(provider, probe);
+        assert_eq!(found, Named::Functions(addresses), "{name}");
+    }
+    let known = ["app:once".to_owned(), "app:twice".to_owned()].to_vec();
+    assert_eq!(image.probes_named("app", "never"), Named::Unknown(known));
+}
+
 #[test]
 fn code_of_a_line() {
     let workshop = Workshop::new();

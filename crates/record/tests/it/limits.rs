@@ -27,7 +27,13 @@ fn the_kernel_refuses_rings_where_the_limit_is() {
     let folder = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let copy = folder.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // By another process: a descriptor of ours that is open for writing could be inherited by a program
+    // that another test starts just then, and the copy would be busy.
+    let copied = Command::new("cp")
+        .arg(std::env::current_exe().unwrap())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     let output = Command::new("sh")
         .args([
             "-c",

@@ -1,3 +1,16 @@
+/* A static probe without a semaphore, as sys/sdt.h makes them. */
+#define PROBE(name)                                                                                   \
+    __asm__ volatile("990: nop\n"                                                                     \
+                     ".pushsection .note.stapsdt,\"?\",\"note\"\n"                                     \
+                     ".balign 4\n"                                                                    \
+                     ".4byte 992f-991f, 994f-993f, 3\n"                                               \
+                     "991: .asciz \"stapsdt\"\n"                                                      \
+                     "992: .balign 4\n"                                                               \
+                     "993: .8byte 990b, 0, 0\n"                                                       \
+                     ".asciz \"app\"\n.asciz \"" #name "\"\n.asciz \"\"\n"                            \
+                     "994: .balign 4\n"                                                               \
+                     ".popsection\n")
+
 /* One line of code on each line. With an argument it ends by a crash, else by exit. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +43,7 @@ int main(int argc, char **argv) {
     copied(argc + 1);
     for (int i = 0; i < 100; i++) {
         places[2] += i;
+        PROBE(looped);
     }
     if (argc > 1)
         last_words(NULL);
