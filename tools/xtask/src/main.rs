@@ -3,6 +3,7 @@
 //! ```text
 //! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 //! cargo xtask testdata   compiles testdata/programs and checks what each program prints
+//! cargo xtask consumers  opens timelines and profiles in programs too heavy for every test run
 //! cargo xtask bench decode [TRACE…]
 //!                        this decoder and others on the same traces
 //! ```
@@ -11,6 +12,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -20,6 +22,8 @@ use xtask::{Corpus, Outcome, workspace_root};
 const HELP: &str = "\
 cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 cargo xtask testdata   compiles testdata/programs and checks what each program prints
+cargo xtask consumers  opens timelines and profiles in programs too heavy for every test run: installs
+                       them (tools/consumers/setup_all.sh), then runs the tests
 cargo xtask bench decode [TRACE…]
                        this decoder and others, in turn on the same traces: perf.data files, or
                        folders with trace.pt, pages.addr and pages.dump; without TRACE, on captures
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["ci"] => ci(),
         ["testdata"] => testdata(),
+        ["consumers"] => consumers(),
         ["bench", "decode", ref traces @ ..] => bench_decode(traces),
         ["help" | "-h" | "--help"] => {
             eprintln!("{HELP}");
@@ -59,6 +64,32 @@ fn ci() -> Result<()> {
     cargo("test", &["--workspace", "--exclude", "ptrail-bench"])?;
     // Without the advisories: they need the network, and a new one is no fault of the change at hand.
     cargo_if_installed("deny", &["check", "bans", "licenses", "sources"])
+}
+
+fn consumers() -> Result<()> {
+    let script = workspace_root().join("tools/consumers/setup_all.sh");
+    let output = Command::new(&script)
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| script.display().to_string())?;
+    if !output.status.success() {
+        bail!("{}: {}", script.display(), output.status);
+    }
+    let folder = PathBuf::from(String::from_utf8(output.stdout)?.trim_end());
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut path: Vec<_> = env::split_paths(&path).collect();
+    path.insert(0, folder.join("node24/bin"));
+    let status = Command::new(env!("CARGO"))
+        .args(["test", "-p", "ptrail-export", "--test", "consumers"])
+        .env("PATH", env::join_paths(path)?)
+        .env("PYTHONPATH", folder.join("python"))
+        .env("PTRAIL_CONSUMERS", &folder)
+        .current_dir(workspace_root())
+        .status()?;
+    if !status.success() {
+        bail!("cargo test: {status}");
+    }
+    Ok(())
 }
 
 fn bench_decode(traces: &[&str]) -> Result<()> {
