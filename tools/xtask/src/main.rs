@@ -80,7 +80,15 @@ fn consumers() -> Result<()> {
     let mut path: Vec<_> = env::split_paths(&path).collect();
     path.insert(0, folder.join("node24/bin"));
     let status = Command::new(env!("CARGO"))
-        .args(["test", "-p", "ptrail-export", "--test", "consumers"])
+        .args([
+            "test",
+            "-p",
+            "ptrail-export",
+            "-p",
+            "ptrail",
+            "--test",
+            "consumers",
+        ])
         .env("PATH", env::join_paths(path)?)
         .env("PYTHONPATH", folder.join("python"))
         .env("PTRAIL_CONSUMERS", &folder)
