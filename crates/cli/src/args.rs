@@ -1,8 +1,9 @@
 //! Arguments.
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -25,6 +26,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(RunArgs),
     Attach(AttachArgs),
+    Check(CheckArgs),
     Decode(DecodeArgs),
     Info(InfoArgs),
     Open(OpenArgs),
@@ -71,8 +73,9 @@ pub(crate) struct RunArgs {
 /// Record a running process, and write its timeline.
 ///
 /// The process's first thread is single-stepped, some 35,000 instructions a second, until it ends,
-/// `--limit` is reached, or Ctrl-C comes; then the process goes on as before. Exit status: 0; 1 if it
-/// could not be recorded or the output could not be written; 2 for wrong usage.
+/// `--limit` or `--for` is reached, the snapshots are taken, COMMAND has ended, or Ctrl-C comes; then the
+/// process goes on as before. Exit status: COMMAND's, else 0; 1 if it could not be recorded or the output
+/// could not be written; 2 for wrong usage.
 #[derive(Parser)]
 pub(crate) struct AttachArgs {
     /// The process, by its id
@@ -81,6 +84,10 @@ pub(crate) struct AttachArgs {
 
     #[command(flatten)]
     pub(crate) recording: RecordingArgs,
+
+    /// Run this when the recording is armed, and record as long as it runs
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// What `run` and `attach` have in common.
@@ -92,6 +99,16 @@ pub(crate) struct RecordingArgs {
     /// Clock resolution
     #[arg(long, value_enum, default_value_t = Timing::Cyc)]
     pub(crate) timing: Timing,
+
+    /// A point from which decoding can start every 2^(N + 11) bytes of trace (N from 0 to 15):
+    /// more of them cost trace, fewer make a loss reach further
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub(crate) psb_period: u8,
+
+    /// Write the target of every return, also where it follows from its call
+    #[arg(long)]
+    pub(crate) no_return_compression: bool,
 
     /// Keep the capture, a perf.data that `perf script` reads too, as FILE
     #[arg(long, value_name = "FILE")]
@@ -105,13 +122,37 @@ pub(crate) struct RecordingArgs {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
 
-    /// Keep everything, from start to end (the default)
+    /// Take a snapshot, the last of each thread's trace, when this happens: SYMBOL, SYMBOL@return,
+    /// SYMBOL>50us (a call that took longer), SYMBOL+OFFSET, FILE:LINE, 0xADDRESS,
+    /// uprobe:PATH:SYMBOL, signal:USR1 (to ptrail), exit, crash. May be given several times. Without
+    /// a hit, the snapshot is taken at the end
+    #[arg(long = "trigger", value_name = "SPEC")]
+    pub(crate) triggers: Vec<ptrail_record::Trigger>,
+
+    /// Record on for TIME after the trigger (such as 50us, 1.5ms)
+    #[arg(long, value_name = "TIME", value_parser = ptrail_record::duration, requires = "triggers")]
+    pub(crate) after: Option<Duration>,
+
+    /// Take up to N snapshots; then the recording ends, and the program goes on
+    #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN, requires = "triggers")]
+    pub(crate) snapshots: NonZeroU32,
+
+    /// Keep everything, from start to end (the default without --trigger)
     #[arg(long, conflicts_with = "snapshot_size")]
     pub(crate) full: bool,
 
-    /// Keep only the last SIZE of each thread's trace (bytes, or with K, M, G)
+    /// Keep only the last SIZE of each thread's trace (bytes, or with K, M, G; with --trigger 4M if
+    /// nothing else is said)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) snapshot_size: Option<usize>,
+
+    /// Record for TIME (such as 500ms, 2s), in real time; then the program goes on unrecorded
+    #[arg(long = "for", value_name = "TIME", value_parser = ptrail_record::duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// When the recording is armed, write the line `ready` to file descriptor FD and close it
+    #[arg(long, value_name = "FD")]
+    pub(crate) ready_fd: Option<i32>,
 
     /// Inject faults, for tests: FAULT:RATE, several separated by commas. FAULT is overflow, truncate,
     /// switch or corrupt, RATE its probability for each 4 KiB of trace; or lost-sideband, for each
@@ -123,9 +164,9 @@ pub(crate) struct RecordingArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "inject")]
     pub(crate) seed: u64,
 
-    /// Write the address of every executed instruction to FILE, and the recorder's time-stamp
-    /// counter behind it to FILE.tsc, as 8 little-endian bytes each: the truth against which a
-    /// decoder can be checked
+    /// Write the address of every executed instruction to FILE, the recorder's time-stamp counter
+    /// behind it to FILE.tsc, and (single-stepping) the stack pointer before it to FILE.sp, as 8
+    /// little-endian bytes each: the truth against which a decoder can be checked
     #[arg(long, value_name = "FILE")]
     pub(crate) truth: Option<PathBuf>,
 
@@ -134,6 +175,14 @@ pub(crate) struct RecordingArgs {
     pub(crate) quiet: bool,
 
     /// Print the summary as one line of JSON (on standard error)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what this machine can record, and how to cure what it can't.
+#[derive(Parser)]
+pub(crate) struct CheckArgs {
+    /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -279,6 +328,26 @@ pub(crate) enum Timing {
     Mtc,
     /// Once every few thousand branches (smallest trace)
     Tsc,
+}
+
+impl RecordingArgs {
+    /// With triggers, so much of each thread's trace is kept if nothing else is said, bytes.
+    const SNAPSHOT_SIZE: usize = 4 << 20;
+
+    /// What is to be kept of each thread's trace; `None`: all.
+    pub(crate) fn snapshot_size(&self) -> Option<usize> {
+        let ring = !self.full && !self.triggers.is_empty();
+        self.snapshot_size
+            .or_else(|| ring.then_some(Self::SNAPSHOT_SIZE))
+    }
+
+    pub(crate) fn triggers(&self) -> Option<ptrail_record::Triggers> {
+        (!self.triggers.is_empty()).then(|| ptrail_record::Triggers {
+            triggers: self.triggers.clone(),
+            after: self.after.unwrap_or_default(),
+            snapshots: self.snapshots,
+        })
+    }
 }
 
 impl From<Timing> for ptrail_emulate::Timing {

@@ -157,6 +157,7 @@ impl Info<'_> {
         if config.cyc {
             parts.push("CYC".to_owned());
         }
+        parts.push(format!("PSB every {} KiB", 2 << config.psb_freq));
         parts.push(match config.no_return_compression {
             true => "returns not compressed".to_owned(),
             false => "returns compressed".to_owned(),
@@ -321,6 +322,7 @@ impl Info<'_> {
             "end": capture.extra.as_ref().map(|extra| &extra.end),
             "pt": {
                 "tsc": config.tsc, "mtc": config.mtc, "mtc_freq": config.mtc_freq, "cyc": config.cyc,
+                "psb_freq": config.psb_freq,
                 "no_return_compression": config.no_return_compression,
                 "tsc_ctc": [config.tsc_ctc_n, config.tsc_ctc_d],
                 "max_non_turbo_ratio": config.max_non_turbo_ratio,

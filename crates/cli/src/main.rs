@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod check;
 mod decode;
 mod dump;
 mod info;
 mod input;
+mod occasion;
 mod open;
 mod outputs;
 mod pack;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => run::run(args),
         Command::Attach(args) => run::attach(args),
+        Command::Check(args) => check::check(&args).map(|()| ExitCode::SUCCESS),
         Command::Decode(args) => decode::decode(&args).map(|()| ExitCode::SUCCESS),
         Command::Info(args) => info::info(&args).map(|()| ExitCode::SUCCESS),
         Command::Open(args) => open::open(&args).map(|()| ExitCode::SUCCESS),

@@ -47,6 +47,7 @@ impl Report<'_> {
                 HumanCount(call.instructions),
             );
         }
+        self.triggers(&mut text);
         self.losses(&mut text);
         for note in self.extra.iter().flat_map(|extra| &extra.notes) {
             let _ = writeln!(text, "note      {note}");
@@ -64,6 +65,23 @@ impl Report<'_> {
             let _ = writeln!(text, "next      {next}");
         }
         text
+    }
+
+    fn triggers(&self, text: &mut String) {
+        for (number, trigger) in self.extra.iter().flat_map(|e| &e.triggers).enumerate() {
+            let taken = self.extra.iter().flat_map(|extra| &extra.snapshots);
+            let taken = taken.filter(|snapshot| snapshot.trigger == number as u64);
+            let calls = trigger.calls.map_or_else(String::new, |calls| {
+                format!(" in {}", plural(calls, "call"))
+            });
+            let _ = writeln!(
+                text,
+                "trigger   {}: {}{calls}, {} taken",
+                trigger.trigger,
+                plural(trigger.hits, "hit"),
+                plural(taken.count() as u64, "snapshot"),
+            );
+        }
     }
 
     fn losses(&self, text: &mut String) {
@@ -151,6 +169,8 @@ impl Report<'_> {
             "command": summary.command,
             "end": self.extra.map(|extra| &extra.end),
             "notes": self.extra.map(|extra| &extra.notes),
+            "triggers": self.extra.map(|extra| &extra.triggers),
+            "snapshots": self.extra.map(|extra| &extra.snapshots),
             "threads": summary.threads,
             "begin_ps": summary.begin.0,
             "duration_ps": summary.end.0 - summary.begin.0,

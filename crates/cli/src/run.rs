@@ -5,14 +5,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ptrail_emulate::{
     End, Engine, Error, Outcome, Program, Qemu, Request, Settings, Subject, Window, record,
 };
 use ptrail_perfdata::Capture;
 use ptrail_pipeline::Session;
+use ptrail_record::{Ready, Trigger, Unresolved};
 
 use crate::args::{AttachArgs, RecordingArgs, RunArgs, Source};
+use crate::occasion::Occasion;
 use crate::outputs::Target;
 use crate::progress::Line;
 use crate::report;
@@ -20,9 +22,11 @@ use crate::write::write;
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let program = Program::find(args.program.clone())?;
+    look_for(&args.recording.triggers, &program.path)?;
     let (engine, why) = choose(args.source, &program)?;
     let name = program.args.first().cloned().unwrap_or_default();
-    record_and_write(&args.recording, &name, |request| Request {
+    let always = Occasion::new(Vec::new());
+    record_and_write(&args.recording, &name, &always, |request| Request {
         subject: Subject::Program(&program, engine),
         window: Window {
             start: args.window_start.clone(),
@@ -37,16 +41,19 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
 pub(crate) fn attach(args: AttachArgs) -> Result<ExitCode> {
     let name = std::fs::read_to_string(format!("/proc/{}/comm", args.pid)).unwrap_or_default();
     let name = OsString::from(name.trim_end());
-    record_and_write(&args.recording, &name, |request| Request {
+    let occasion = Occasion::new(args.command);
+    let code = record_and_write(&args.recording, &name, &occasion, |request| Request {
         subject: Subject::Process(args.pid),
         ..request
-    })
+    })?;
+    Ok(occasion.end()?.unwrap_or(code))
 }
 
 /// Records what `subject` makes of a request, decodes it, and writes it.
 fn record_and_write<'a>(
     args: &RecordingArgs,
     name: &OsStr,
+    occasion: &Occasion,
     subject: impl FnOnce(Request<'a>) -> Request<'a>,
 ) -> Result<ExitCode> {
     let targets = if args.capture_only {
@@ -60,12 +67,20 @@ fn record_and_write<'a>(
     for target in &targets {
         check_folder(&target.path)?;
     }
+    let mut ready = match args.ready_fd {
+        Some(descriptor) => Some(
+            Ready::take(descriptor)
+                .with_context(|| format!("--ready-fd {descriptor}: no descriptor to write to"))?,
+        ),
+        None => None,
+    };
     let place = CapturePlace::new(args.keep_capture.as_deref())?;
     let request = subject(Request {
         subject: Subject::Process(0),
         settings: Settings {
             timing: args.timing.into(),
-            ..Settings::default()
+            return_compression: !args.no_return_compression,
+            psb_freq: args.psb_period,
         },
         capture: place.path.clone(),
         truth: args.truth.clone(),
@@ -73,7 +88,9 @@ fn record_and_write<'a>(
             start: None,
             limit: args.limit,
         },
-        snapshot_size: args.snapshot_size,
+        snapshot_size: args.snapshot_size(),
+        triggers: args.triggers(),
+        duration: args.duration,
         inject: args.inject.clone().map(|mut inject| {
             inject.seed = args.seed;
             inject
@@ -84,7 +101,11 @@ fn record_and_write<'a>(
     let outcome = {
         let mut line = Line::new(args.quiet);
         record(&request, &mut |progress| {
-            line.recording(progress.instructions, progress.elapsed)
+            if let Some(ready) = ready.take() {
+                ready.tell();
+            }
+            occasion.begin();
+            line.recording(progress.instructions, progress.elapsed);
         })?
     };
     let result = if args.capture_only {
@@ -97,6 +118,21 @@ fn record_and_write<'a>(
         return Err(error.context(format!("the recording is kept in {}, but", kept.display())));
     }
     Ok(exit_code(outcome.end))
+}
+
+/// Says before the program runs what its own file says of the triggers: it may be a libraries'
+/// function, or a misspelt one.
+fn look_for(triggers: &[Trigger], program: &Path) -> Result<()> {
+    for trigger in triggers {
+        match trigger.look_in(program) {
+            Ok(()) => {}
+            Err(why @ (Unresolved::NoFunction { .. } | Unresolved::NoSource)) => say(&format!(
+                "ptrail: --trigger {trigger}: {why}; libraries are looked at when they are loaded\n"
+            )),
+            Err(why) => bail!("--trigger {trigger}: {why}"),
+        }
+    }
+    Ok(())
 }
 
 /// The engine to use; and if the choice was left to ptrail, which it is and why.

@@ -57,6 +57,7 @@ pub fn pt_config(settings: &Settings) -> PtConfig {
         mtc_freq: MTC_FREQ,
         cyc: settings.timing == Timing::Cyc,
         no_return_compression: !settings.return_compression,
+        psb_freq: settings.psb_freq,
         tsc_ctc_n: TICKS_PER_CRYSTAL as u32,
         tsc_ctc_d: 1,
         max_non_turbo_ratio: BUS_RATIO,

@@ -73,6 +73,22 @@ pub enum Error {
         "--window-start: no such place in the program's file or its loader; check the name (`nm PROGRAM`), or give 0xADDRESS. `--source qemu` looks in libraries too"
     )]
     NoStart,
+    /// A trigger that only the kernel's events have.
+    #[error(
+        "--trigger {trigger}: the software recorder has no kernel events and no static probes; take a place in the code, a signal, exit or crash"
+    )]
+    NoSuchTrigger {
+        /// As given.
+        trigger: String,
+    },
+    /// A trigger lies in no code.
+    #[error("--trigger {trigger}: {why}")]
+    Unresolved {
+        /// As given.
+        trigger: String,
+        /// Why.
+        why: ptrail_record::Unresolved,
+    },
     /// QEMU ended before the program began.
     #[error(
         "QEMU could not start the program ({end}; its own message is above). `--source step` needs no QEMU"

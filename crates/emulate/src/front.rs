@@ -9,8 +9,6 @@ use ptrail_pt::{Encoder, ExecMode, Ip, IpPayload, Packet, PsbPlus, TNT_SHORT_MAX
 
 use crate::clock::{BUS_RATIO, MTC_FREQ, TICKS_PER_CRYSTAL};
 
-/// A PSB+ after this many bytes (IA32_RTIT_CTL.PSBFreq 1).
-pub(crate) const PSB_PERIOD: usize = 4096;
 /// After a longer silence than this many MTC periods the clock is set anew by TSC and TMA, as a CPU
 /// does when it wakes up, instead of by all the MTCs in between.
 const SILENT_PERIODS: u64 = 64;
@@ -36,6 +34,15 @@ pub struct Settings {
     pub timing: Timing,
     /// Returns to where their call came from take one bit.
     pub return_compression: bool,
+    /// A PSB+ after each 2^(n + 11) bytes (IA32_RTIT_CTL.PSBFreq, 0 to 15).
+    pub psb_freq: u8,
+}
+
+impl Settings {
+    /// Bytes from PSB+ to PSB+.
+    fn psb_period(&self) -> usize {
+        1 << (self.psb_freq.min(15) + 11)
+    }
 }
 
 impl Default for Settings {
@@ -43,6 +50,7 @@ impl Default for Settings {
         Self {
             timing: Timing::default(),
             return_compression: true,
+            psb_freq: 1,
         }
     }
 }
@@ -177,7 +185,7 @@ impl Front {
     /// The instruction before `next` is complete: time for what comes between instructions.
     pub(crate) fn boundary(&mut self, next: Ip, now: Tsc) {
         self.mtc(now);
-        if self.written + self.len() - self.last_psb >= PSB_PERIOD {
+        if self.written + self.len() - self.last_psb >= self.settings.psb_period() {
             self.flush(now);
             self.psb(Some(next), now);
         }

@@ -30,11 +30,13 @@ mod step;
 mod thread;
 mod tracee;
 mod truth;
+mod watcher;
 mod window;
 
 pub use error::Error;
 pub use front::{Settings, Timing};
 pub use inject::Injection;
+pub use interrupt::occasion_ended;
 pub use program::Program;
 pub use qemu::Qemu;
 pub use request::{End, Engine, Outcome, Progress, Request, Subject, record};

@@ -7,22 +7,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ptrail_flow::Instruction;
 use ptrail_perfdata::{CodeBlob, Extra, Machine, Record, Sideband, SourceNote, Target, Writer};
 use ptrail_pt::Ip;
+use ptrail_record::{Hit, Moment, Trigger};
 
 use crate::clock::{self, VirtualClock};
-use crate::front::{Front, PSB_PERIOD};
+use crate::front::Front;
 use crate::inject::{Fault, Injector};
 use crate::maps::{self, BuildIds, ExecMapping};
 use crate::process::{PAGE, Process};
+use crate::request::Early;
 use crate::thread::{Faults, Thread, ThreadId};
 use crate::truth::Truth;
+use crate::watcher::Watcher;
 use crate::window::Window;
-use crate::{Engine, Error, Request, Settings, memory};
+use crate::{End, Engine, Error, Request, Settings, memory};
 
 /// At most this many bytes of one mapping's code are recorded.
 const CODE_LIMIT: u64 = 64 << 20;
 /// Packets are written to the file in pieces of about this size, in bytes.
 const PIECE: usize = 1 << 18;
 
+/// The dice for faults are thrown once for so many bytes of trace.
+const DICE_PERIOD: usize = 4096;
 /// An injected loss ends after at most so many instructions.
 const LOST_INSTRUCTIONS: u64 = 5_000;
 /// An injected context switch takes at most so many microseconds.
@@ -53,6 +58,7 @@ pub(crate) struct Recording {
     /// Of each thread's trace, only the last so many bytes are kept.
     snapshot_size: Option<usize>,
     injector: Option<Injector>,
+    watcher: Option<Watcher>,
     notes: BTreeMap<String, u64>,
 }
 
@@ -75,6 +81,7 @@ impl Recording {
             machine: machine(),
             pid,
             tid: pid,
+            snapshots: request.triggers.is_some() && request.snapshot_size.is_some(),
         };
         Ok(Self {
             engine,
@@ -97,6 +104,7 @@ impl Recording {
             },
             snapshot_size: request.snapshot_size,
             injector: request.inject.clone().map(Injector::new),
+            watcher: request.triggers.clone().map(Watcher::new).transpose()?,
             notes: request.note.iter().map(|note| (note.clone(), 1)).collect(),
         })
     }
@@ -124,6 +132,8 @@ impl Recording {
             front: Front::new(self.settings, self.clock.tsc()),
             truth,
             kept: Vec::new(),
+            snapshot_at: 0,
+            next: Ip(0),
             faults: Faults::default(),
             on: false,
             ended: false,
@@ -138,6 +148,9 @@ impl Recording {
         if let Some(process) = self.processes.get(&parent) {
             let copy = process.clone();
             self.processes.insert(pid, copy);
+        }
+        if let Some(watcher) = &mut self.watcher {
+            watcher.watch.forked(pid, parent);
         }
         let record = Record::Fork {
             parent_pid: parent,
@@ -175,25 +188,37 @@ impl Recording {
 
     /// A thread has ended.
     pub(crate) fn thread_ended(&mut self, thread: ThreadId) -> Result<(), Error> {
-        let ended = &mut self.threads[thread.0];
-        if std::mem::replace(&mut ended.ended, true) {
+        if std::mem::replace(&mut self.threads[thread.0].ended, true) {
             return Ok(());
         }
-        let now = self.clock.tsc();
-        ended.front.recovers(None, now, true);
-        ended.front.finish(now);
+        self.recover(thread, None)?;
+        let ended = &mut self.threads[thread.0];
+        ended.front.finish(self.clock.tsc());
         let (pid, tid) = (ended.pid, ended.tid);
         if let Some(truth) = ended.truth.take() {
             truth.finish()?;
         }
         self.write_pieces(thread, 1)?;
-        self.write_snapshot(thread)?;
+        if self.watcher.is_none() {
+            self.write_snapshot(thread)?;
+        }
         self.record_for(pid, tid, Record::Exit)
     }
 
     /// Instructions recorded so far.
     pub(crate) fn instructions(&self) -> u64 {
         self.threads.iter().map(|thread| thread.instructions).sum()
+    }
+
+    /// Whether the truth is wanted.
+    pub(crate) fn has_truth(&self) -> bool {
+        self.truth.is_some()
+    }
+
+    /// Where the thread's stack is before its next instruction.
+    pub(crate) fn stack_is(&mut self, thread: ThreadId, sp: u64) -> Result<(), Error> {
+        let truth = self.threads[thread.0].truth.as_mut();
+        truth.map_or(Ok(()), |truth| truth.stack_is(sp))
     }
 
     /// Whether the thread is in traced code (and not in the kernel).
@@ -214,8 +239,17 @@ impl Recording {
             self.interrupted(thread, ip);
             return Ok(());
         }
+        if self.watcher.is_some() {
+            self.come_to(thread, ip)?;
+            if self.remaining == 0 {
+                return Ok(());
+            }
+        }
         self.remaining -= 1;
         self.threads[thread.0].executed(&mut self.clock, ip, instruction, next)?;
+        if self.watcher.is_some() {
+            self.follow_calls(thread, ip, instruction, next)?;
+        }
         if self.injector.is_some() {
             self.inject(thread, next)?;
         }
@@ -228,8 +262,28 @@ impl Recording {
         &mut self,
         thread: ThreadId,
         start: Ip,
-        offsets: &[u16],
+        mut offsets: &[u16],
     ) -> Result<(), Error> {
+        while let Some(watcher) = &self.watcher
+            && self.remaining > 0
+            && let Some(before) = watcher.next_in(start, offsets)
+        {
+            let (first, rest) = offsets.split_at(before);
+            self.straight_on(thread, start, first)?;
+            let Some((&watched, behind)) = rest.split_first() else {
+                return Ok(());
+            };
+            if self.remaining > 0 {
+                self.come_to(thread, start.offset(u64::from(watched)))?;
+            }
+            self.straight_on(thread, start, &[watched])?;
+            offsets = behind;
+        }
+        self.straight_on(thread, start, offsets)
+    }
+
+    #[inline]
+    fn straight_on(&mut self, thread: ThreadId, start: Ip, offsets: &[u16]) -> Result<(), Error> {
         let (inside, outside) = match usize::try_from(self.remaining) {
             Ok(remaining) if remaining < offsets.len() => offsets.split_at(remaining),
             _ => (offsets, [].as_slice()),
@@ -247,6 +301,12 @@ impl Recording {
         if self.remaining == 0 {
             self.interrupted(thread, ip);
             return Ok(());
+        }
+        if self.watcher.is_some() {
+            self.come_to(thread, ip)?;
+            if self.remaining == 0 {
+                return Ok(());
+            }
         }
         self.remaining -= 1;
         self.threads[thread.0].entered_kernel(&mut self.clock, ip)?;
@@ -288,9 +348,19 @@ impl Recording {
         self.has_begun
     }
 
-    /// Whether as many instructions were recorded as may be.
+    /// Whether as many instructions, or snapshots, were recorded as may be.
     pub(crate) fn is_full(&self) -> bool {
         self.has_begun && self.remaining == 0
+    }
+
+    /// Why it is to end before the program.
+    pub(crate) fn early(&self) -> Early {
+        let taken = |watcher: &Watcher| watcher.watch.is_done();
+        match (self.is_full(), self.watcher.as_ref().is_some_and(taken)) {
+            (true, true) => Early::Taken,
+            (true, false) => Early::Full,
+            (false, _) => Early::Stopped,
+        }
     }
 
     fn look_for_start(&mut self, pid: u32, mapping: &ExecMapping) {
@@ -302,9 +372,125 @@ impl Recording {
         }
     }
 
+    // ---- triggers ----
+
+    /// Whether execution at `ip` may be a hit, so that the registers are worth a look.
+    pub(crate) fn is_watched(&self, ip: Ip) -> bool {
+        self.watcher
+            .as_ref()
+            .is_some_and(|watcher| watcher.is_at(ip))
+    }
+
+    /// What a function's first six integer arguments are, if the next instruction is its first.
+    pub(crate) fn arguments_are(&mut self, arguments: Option<[u64; 6]>) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher.arguments = arguments;
+        }
+    }
+
+    /// The triggers that lie in no code so far.
+    pub(crate) fn unresolved(&self) -> Option<Error> {
+        let (trigger, why) = self.watcher.as_ref()?.watch.unresolved().next()?;
+        Some(Error::Unresolved {
+            trigger: trigger.to_string(),
+            why: why.clone(),
+        })
+    }
+
+    /// The thread is about to execute the instruction at `ip`.
+    #[inline]
+    fn come_to(&mut self, thread: ThreadId, ip: Ip) -> Result<(), Error> {
+        let at = self.moment(thread, ip);
+        let Some(watcher) = &mut self.watcher else {
+            return Ok(());
+        };
+        let hit = watcher.come_to(thread, at).or_else(|| watcher.due(at.time));
+        hit.map_or(Ok(()), |hit| self.hit(thread, hit, ip))
+    }
+
+    /// After an instruction: a call begins, or calls return.
+    #[inline]
+    fn follow_calls(
+        &mut self,
+        thread: ThreadId,
+        ip: Ip,
+        instruction: Instruction,
+        next: Ip,
+    ) -> Result<(), Error> {
+        let at = self.moment(thread, next);
+        let Some(watcher) = &mut self.watcher else {
+            return Ok(());
+        };
+        let hit = watcher.follow(thread, ip, instruction, at);
+        hit.map_or(Ok(()), |hit| self.hit(thread, hit, next))
+    }
+
+    /// Something else happened that may be a trigger; it is told of the thread that ran last.
+    pub(crate) fn happened(&mut self, thread: ThreadId, trigger: &Trigger) -> Result<(), Error> {
+        let next = self.threads[thread.0].next;
+        let at = self.moment(thread, next);
+        let hit = self
+            .watcher
+            .as_mut()
+            .and_then(|watcher| watcher.watch.happened(trigger, at));
+        hit.map_or(Ok(()), |hit| self.hit(thread, hit, next))
+    }
+
+    fn moment(&self, thread: ThreadId, ip: Ip) -> Moment {
+        let Thread { pid, tid, .. } = self.threads[thread.0];
+        Moment {
+            pid,
+            tid,
+            ip: ip.0,
+            time: self.clock.perf_time(),
+        }
+    }
+
+    /// A snapshot is to be taken, now or later.
+    fn hit(&mut self, thread: ThreadId, hit: Hit, ip: Ip) -> Result<(), Error> {
+        let Some(watcher) = &mut self.watcher else {
+            return Ok(());
+        };
+        if !watcher.delay(&hit, self.clock.perf_time()) {
+            self.take_snapshot(thread, hit, ip)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what each thread's ring holds; the thread that runs is about to execute `ip`.
+    #[cold]
+    fn take_snapshot(&mut self, running: ThreadId, hit: Hit, ip: Ip) -> Result<(), Error> {
+        if self.snapshot_size.is_some() {
+            for number in 0..self.threads.len() {
+                let id = ThreadId(number);
+                let next = if id == running {
+                    ip
+                } else {
+                    self.threads[number].next
+                };
+                if !self.threads[number].ended {
+                    self.interrupted(id, next);
+                    let now = self.clock.tsc();
+                    let front = &mut self.threads[number].front;
+                    front.recovers(None, now, true);
+                    front.finish(now);
+                    self.write_pieces(id, 1)?;
+                }
+                self.write_snapshot(id)?;
+            }
+        }
+        if let Some(watcher) = &mut self.watcher {
+            watcher.watch.took(hit);
+            if watcher.watch.is_done() {
+                self.remaining = 0;
+            }
+        }
+        Ok(())
+    }
+
     // ---- faults on purpose ----
 
-    /// Between two instructions: throws the dice once for each PSB period of trace.
+    /// Between two instructions: throws the dice once for each [`DICE_PERIOD`].
     fn inject(&mut self, id: ThreadId, next: Ip) -> Result<(), Error> {
         let thread = &mut self.threads[id.0];
         let Some(injector) = &mut self.injector else {
@@ -320,7 +506,7 @@ impl Recording {
         if thread.front.total() < thread.faults.next {
             return Ok(());
         }
-        thread.faults.next = thread.front.total() + PSB_PERIOD;
+        thread.faults.next = thread.front.total() + DICE_PERIOD;
         thread.faults.corrupt |= injector.happens(Fault::Corrupt);
         let overflow = injector.happens(Fault::Overflow);
         if overflow || injector.happens(Fault::Truncate) {
@@ -359,6 +545,13 @@ impl Recording {
     pub(crate) fn image_replaced(&mut self, pid: u32, name: &str) -> Result<(), Error> {
         let name = name.trim_end_matches('\n').to_string();
         self.processes.remove(&pid);
+        if let Some(watcher) = &mut self.watcher {
+            watcher.watch.replaced(pid);
+            let of_process = |(_, thread): &(usize, &Thread)| thread.pid == pid;
+            for (number, _) in self.threads.iter().enumerate().filter(of_process) {
+                watcher.forget_calls(ThreadId(number));
+            }
+        }
         self.record_for(pid, pid, Record::Comm { name, exec: true })
     }
 
@@ -391,6 +584,9 @@ impl Recording {
 
     fn record_mapping(&mut self, pid: u32, mapping: ExecMapping) -> Result<(), Error> {
         self.look_for_start(pid, &mapping);
+        if let Some(watcher) = &mut self.watcher {
+            watcher.mapped(pid, &mapping);
+        }
         if let Some(injector) = &mut self.injector
             && injector.happens(Fault::LostSideband)
         {
@@ -536,34 +732,84 @@ impl Recording {
             if kept.len() >= 2 * size {
                 kept.drain(..kept.len() - size);
             }
+            return Ok(());
         }
         self.writer
             .trace(*pid, *tid, self.clock.perf_time(), &bytes)?;
         Ok(())
     }
 
-    /// Writes what was kept for the snapshot; it begins anywhere within a packet.
+    /// Writes what its ring holds, if it has changed; it begins anywhere within a packet.
     fn write_snapshot(&mut self, thread: ThreadId) -> Result<(), Error> {
-        let Thread { pid, tid, kept, .. } = &mut self.threads[thread.0];
+        let Thread {
+            pid,
+            tid,
+            kept,
+            faults,
+            snapshot_at,
+            ..
+        } = &mut self.threads[thread.0];
+        if std::mem::replace(snapshot_at, faults.written) == faults.written {
+            return Ok(());
+        }
         let size = self.snapshot_size.unwrap_or(0).min(kept.len());
-        let bytes = std::mem::take(kept);
-        let last = &bytes[bytes.len() - size..];
+        let last = &kept[kept.len() - size..];
+        let time = self.clock.perf_time();
         self.writer
-            .trace(*pid, *tid, self.clock.perf_time(), last)?;
+            .snapshot(*pid, *tid, time, faults.written, last)?;
         Ok(())
     }
 
-    /// Writes what is left; returns the notes.
-    pub(crate) fn finish(mut self, end: &str) -> Result<Vec<String>, Error> {
+    /// At the end: the snapshot that is due, or of what has just happened; if there was none at all,
+    /// one without a trigger.
+    fn last_snapshot(&mut self, end: Option<End>) -> Result<(), Error> {
+        let Some(watcher) = &mut self.watcher else {
+            return Ok(());
+        };
+        let last = ThreadId(0);
+        if self.threads.is_empty() {
+            return Ok(());
+        }
+        if let Some(hit) = watcher.due(u64::MAX) {
+            let ip = Ip(hit.ip);
+            self.take_snapshot(last, hit, ip)?;
+        }
+        let ended = match end {
+            Some(End::Exited(_)) => Some(Trigger::Exit),
+            Some(End::Killed(_)) => Some(Trigger::Crash),
+            Some(End::GoesOn) | None => None,
+        };
+        if let Some(trigger) = ended {
+            self.happened(last, &trigger)?;
+        }
+        let none = |watcher: &Watcher| watcher.watch.taken().is_empty();
+        if self.watcher.as_ref().is_some_and(none) {
+            if self.snapshot_size.is_some() {
+                for number in 0..self.threads.len() {
+                    self.write_snapshot(ThreadId(number))?;
+                }
+            }
+            self.note("no trigger was hit: this is the end of the recording");
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, given how the program ended, if it was recorded to its end; returns the
+    /// notes.
+    pub(crate) fn finish(mut self, end: Option<End>, how: &str) -> Result<Vec<String>, Error> {
         for number in 0..self.threads.len() {
             self.thread_ended(ThreadId(number))?;
         }
+        self.last_snapshot(end)?;
         if let Some(injector) = &self.injector {
             let note = injector.to_string();
             self.note(&note);
         }
         if !self.has_begun {
             self.note("nothing was recorded: the place where the window begins was not reached");
+        }
+        for note in self.watcher.iter().flat_map(Watcher::problems) {
+            self.notes.insert(note, 1);
         }
         let notes: Vec<_> = self
             .notes
@@ -584,8 +830,16 @@ impl Recording {
             wall_clock: self.wall_clock.0,
             wall_clock_at: self.wall_clock.1,
             command: self.command,
-            end: end.to_string(),
+            end: how.to_string(),
             notes: notes.clone(),
+            triggers: self
+                .watcher
+                .as_ref()
+                .map_or_else(Vec::new, Watcher::trigger_notes),
+            snapshots: self
+                .watcher
+                .as_ref()
+                .map_or_else(Vec::new, Watcher::snapshot_notes),
             code: self.code,
         })?;
         Ok(notes)

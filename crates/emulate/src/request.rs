@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use ptrail_record::{TriggerSignal, Triggers};
+
 use crate::{Error, Injection, Program, Settings, Window, qemu, step};
 
 /// What runs the program and sees what it executes.
@@ -45,12 +47,17 @@ pub struct Request<'a> {
     /// The `perf.data` to write.
     pub capture: PathBuf,
     /// If given, the address of every executed instruction goes there, 8 little-endian bytes each,
-    /// and the time-stamp counter behind each to a file of the same name with `.tsc` at its end.
+    /// the time-stamp counter behind each to a file of the same name with `.tsc` at its end, and
+    /// from the step engine the stack pointer before each to one with `.sp`.
     pub truth: Option<PathBuf>,
     /// Part of the run to record.
     pub window: Window,
     /// Keep only the last so many bytes of each thread's trace.
     pub snapshot_size: Option<usize>,
+    /// When to take snapshots; without, one is taken at the end.
+    pub triggers: Option<Triggers>,
+    /// The recording ends after so long, in real time.
+    pub duration: Option<Duration>,
     /// Faults to inject.
     pub inject: Option<Injection>,
     /// Record child processes too.
@@ -60,7 +67,7 @@ pub struct Request<'a> {
 }
 
 /// How far a recording is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Instructions executed.
     pub instructions: u64,
@@ -92,7 +99,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-/// Runs a program and records it until it ends, or until Ctrl-C stops the recording.
+/// Runs a program and records it until it ends, or until Ctrl-C stops the recording. `progress` is first
+/// called when all is armed, before anything is recorded.
 ///
 /// # Errors
 /// The program can't be started or traced, or the capture can't be written (nothing is left under
@@ -112,6 +120,20 @@ pub(crate) enum Early {
     Stopped,
     /// Its window was full.
     Full,
+    /// All snapshots were taken.
+    Taken,
+    /// Its time was up.
+    TimeUp,
+    /// What it was to last for has ended.
+    OccasionEnded,
+}
+
+impl Request<'_> {
+    /// The signals that ask for a snapshot.
+    pub(crate) fn signals(&self) -> Vec<TriggerSignal> {
+        let triggers = self.triggers.as_ref();
+        triggers.map_or_else(Vec::new, Triggers::signals)
+    }
 }
 
 /// How the recording ended, for people.
@@ -122,6 +144,15 @@ pub(crate) fn describe(end: End, early: Option<Early>, interrupted: bool) -> Str
         }
         (Some(Early::Full), _) => {
             return "as many instructions as were to be recorded; the program went on".to_string();
+        }
+        (Some(Early::OccasionEnded), _) => {
+            return "as long as the command ran; the program went on".to_string();
+        }
+        (Some(Early::TimeUp), _) => {
+            return "as long as was to be recorded; the program went on".to_string();
+        }
+        (Some(Early::Taken), _) => {
+            return "all snapshots were taken; the program went on".to_string();
         }
         (None, End::GoesOn) => "ptrail let go of the process".to_string(),
         (None, End::Exited(status)) => format!("the program exited with status {status}"),

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use ptrail_flow::{Class, FarKind, Instruction};
 use ptrail_pt::Ip;
+use ptrail_record::Trigger;
 
 use crate::interrupt::Guard;
 use crate::ptrace::Stop;
@@ -42,8 +43,10 @@ pub(crate) fn record(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, Error> {
     let tracee = Tracee::start(program)?;
-    let guard = Guard::install(tracee.pid)?;
+    let mut guard = Guard::install(tracee.pid)?;
+    guard.answer(&request.signals())?;
     let mut stepper = Stepper::new(tracee, guard, request, program.words())?;
+    stepper.begin(request, progress);
     if let Some(end) = stepper.run_to_start()? {
         return stepper.ended(end, None);
     }
@@ -56,14 +59,21 @@ pub(crate) fn attach(
     request: &Request<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, Error> {
-    let guard = Guard::install_to_stop()?;
+    let mut guard = Guard::install_to_stop()?;
+    guard.answer(&request.signals())?;
     let tracee = Tracee::attach(pid)?;
     let others = tracee.thread_count().saturating_sub(1);
     let mut stepper = Stepper::new(tracee, guard, request, maps::command(pid))?;
+    // Its libraries are all there: what is not found now was misspelt.
+    if let Some(error) = stepper.recording.unresolved() {
+        stepper.tracee.detach(0)?;
+        return Err(error);
+    }
     if others > 0 {
         let note = format!("the process has {others} more threads, which were not recorded");
         stepper.recording.note(&note);
     }
+    stepper.begin(request, progress);
     stepper.run(progress)
 }
 
@@ -125,6 +135,19 @@ impl Stepper {
         })
     }
 
+    /// All is armed.
+    fn begin(&mut self, request: &Request<'_>, progress: &mut dyn FnMut(Progress)) {
+        if let Some(time) = request.duration {
+            self.guard.stop_after(time);
+        }
+        progress(Progress::default());
+    }
+
+    /// Why the recording ends before the program.
+    fn early(&self) -> Early {
+        self.guard.early().unwrap_or_else(|| self.recording.early())
+    }
+
     fn pid(&self) -> u32 {
         self.tracee.pid.as_raw() as u32
     }
@@ -135,6 +158,15 @@ impl Stepper {
         let mut shown = 0;
         let end = loop {
             let instruction = self.instruction();
+            if self.recording.has_truth()
+                && let Some(sp) = self.tracee.sp()
+            {
+                self.recording.stack_is(self.thread, sp)?;
+            }
+            self.answer_signals()?;
+            if self.expect == Expect::Instruction && self.recording.is_watched(self.at) {
+                self.recording.arguments_are(self.tracee.arguments());
+            }
             if self.expect == Expect::Instruction && instruction.is_some_and(enters_kernel) {
                 self.syscall = Some((self.tracee.rax().unwrap_or(u64::MAX), Instant::now()));
             }
@@ -146,13 +178,9 @@ impl Stepper {
             let Some(stop) = self.wait()? else {
                 return self.stop_running();
             };
-            if !stop.is_end() {
-                if self.guard.must_stop() {
-                    return self.stop_stopped(stop, Early::Stopped);
-                }
-                if self.recording.is_full() {
-                    return self.stop_stopped(stop, Early::Full);
-                }
+            if !stop.is_end() && (self.guard.must_stop() || self.recording.is_full()) {
+                let early = self.early();
+                return self.stop_stopped(stop, early);
             }
             next = self.stopped(stop, instruction)?;
             let instructions = self.recording.instructions();
@@ -208,15 +236,25 @@ impl Stepper {
     }
 
     /// Waits for the next stop; `None` if the recording is to be stopped first.
-    fn wait(&self) -> Result<Option<Stop>, Error> {
+    fn wait(&mut self) -> Result<Option<Stop>, Error> {
         loop {
             if let Some(stop) = self.tracee.wait()? {
                 return Ok(Some(stop));
             }
-            if self.guard.must_stop() {
+            self.answer_signals()?;
+            if self.guard.must_stop() || self.recording.is_full() {
                 return Ok(None);
             }
         }
+    }
+
+    /// Snapshots that signals ask for.
+    fn answer_signals(&mut self) -> Result<(), Error> {
+        while let Some(signal) = self.guard.asked() {
+            self.recording
+                .happened(self.thread, &Trigger::Signal(signal))?;
+        }
+        Ok(())
     }
 
     fn instruction(&mut self) -> Option<Instruction> {
@@ -406,7 +444,8 @@ impl Stepper {
     /// Stops recording the program, which is running.
     fn stop_running(self) -> Result<Outcome, Error> {
         let stop = self.tracee.interrupt()?;
-        self.stop_stopped(stop, Early::Stopped)
+        let early = self.early();
+        self.stop_stopped(stop, early)
     }
 
     /// Stops recording the program, which stopped like this; it runs on by itself, and its end is
@@ -447,7 +486,9 @@ impl Stepper {
     fn ended(self, end: End, early: Option<Early>) -> Result<Outcome, Error> {
         let instructions = self.recording.instructions();
         let how = describe(end, early, self.guard.interrupted());
-        let notes = self.recording.finish(&how)?;
+        let notes = self
+            .recording
+            .finish(early.is_none().then_some(end), &how)?;
         Ok(Outcome {
             end,
             stopped_early: early.is_some(),

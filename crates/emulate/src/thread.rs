@@ -19,6 +19,10 @@ pub(crate) struct Thread {
     pub(crate) truth: Option<Truth>,
     /// The trace for a snapshot, of which only the end is wanted.
     pub(crate) kept: Vec<u8>,
+    /// So many bytes of its trace were there at its last snapshot.
+    pub(crate) snapshot_at: u64,
+    /// Where it goes on, while tracing is on.
+    pub(crate) next: Ip,
     /// For injected faults.
     pub(crate) faults: Faults,
     /// Tracing is on: the last packet of the flow was no TIP.PGD.
@@ -74,6 +78,7 @@ impl Thread {
             Class::Far(_) => self.front.far(next, now),
         }
         self.front.boundary(next, now);
+        self.next = next;
         Ok(())
     }
 

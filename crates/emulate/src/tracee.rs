@@ -205,9 +205,27 @@ impl Tracee {
         ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rip)).map(Ip)
     }
 
+    /// The stack pointer; `None` if the process is gone.
+    pub(crate) fn sp(&self) -> Option<u64> {
+        ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rsp))
+    }
+
     /// RAX: the system call's number before it, its result after it.
     pub(crate) fn rax(&self) -> Option<u64> {
         ptrace::register(self.pid, std::mem::offset_of!(libc::user, regs.rax))
+    }
+
+    /// What a function's first six integer arguments are at its entry (System V ABI).
+    pub(crate) fn arguments(&self) -> Option<[u64; 6]> {
+        let registers = nix::sys::ptrace::getregs(self.pid).ok()?;
+        Some([
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.rcx,
+            registers.r8,
+            registers.r9,
+        ])
     }
 
     /// Whether it stopped inside or right behind a system call (ORIG_RAX is not negative).

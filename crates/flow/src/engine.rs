@@ -26,6 +26,9 @@ use crate::{
 };
 use outcomes::Outcomes;
 
+/// So many changes of mappings are tried where code is missing.
+const LATER_MAPPINGS: usize = 256;
+
 /// Where execution stands.
 #[derive(Clone, Debug)]
 enum Position {
@@ -87,6 +90,8 @@ pub(crate) struct Engine<'a, 'd, S> {
     tsx_abort: bool,
     instructions: u64,
     lost_bytes: u64,
+    /// The time at which the next segment begins.
+    next_tsc: Option<u64>,
 }
 
 impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
@@ -116,10 +121,12 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
             tsx_abort: false,
             instructions: 0,
             lost_bytes: 0,
+            next_tsc: None,
         }
     }
 
     pub(crate) fn run(mut self, segment: &Segment<'_>) -> SegmentEnd {
+        self.next_tsc = segment.next.and_then(|start| start.tsc);
         Lexer::new(segment.bytes, segment.offset)
             .for_cpu(self.context.config.cpu)
             .drain(&mut self);
@@ -373,7 +380,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
     fn indirect(&mut self, from: Ip, instruction: Instruction, to: Ip) -> Walk<Edge> {
         let next = from.offset(u64::from(instruction.len));
         let kind = match instruction.class {
-            Class::JumpIndirect => EdgeKind::Jump,
+            Class::JumpIndirect => EdgeKind::JumpIndirect,
             Class::CallIndirect => {
                 let behind = self.graph.node(next);
                 self.returns.push(behind);
@@ -384,6 +391,7 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
                 self.returns.pop();
                 EdgeKind::Return
             }
+            Class::Far(FarKind::Return) => EdgeKind::FarReturn,
             Class::Far(_) => EdgeKind::Far,
             Class::Conditional | Class::Plain | Class::MovCr3 | Class::Jump | Class::Call => {
                 return Err(Stray::desync(format!(
@@ -408,6 +416,13 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
             return Err(Stray::desync(format!(
                 "tracing was switched on at {to:#x} but was on at {ip:#x}"
             )));
+        }
+        // What the kernel did before it came back is done, though there was no word of the time yet.
+        // A CYC would have been.
+        if !self.context.config.cyc
+            && let Some(latest) = self.clock.latest()
+        {
+            self.follow_mappings_until(latest);
         }
         self.take_next_mode();
         self.position = Position::At(to);
@@ -583,14 +598,51 @@ impl<'a, 'd, S: Sink> Engine<'a, 'd, S> {
 
     /// Goes over to the mappings that are valid by now.
     fn follow_mappings(&mut self) {
-        let Some(change) = self.space.changes_at() else {
-            return;
-        };
-        let now = PerfTime(self.context.base.0 + self.now().0 / 1000);
-        if now >= change {
-            self.space = self.context.timeline.space(self.context.pid, now);
+        if self.space.changes_at().is_some() {
+            self.follow_mappings_until(self.now());
+        }
+    }
+
+    fn follow_mappings_until(&mut self, time: Picos) {
+        let time = self.perf_time(time);
+        if self.space.changes_at().is_some_and(|change| change <= time) {
+            self.space = self.context.timeline.space(self.context.pid, time);
             self.change_graph(self.graph.mode);
         }
+    }
+
+    /// Goes over to mappings that are as late as the time may be, if they have code at `ip` and those
+    /// up to them have not: between two timing packets the clock stands still.
+    fn find_later_code(&mut self, ip: Ip) -> bool {
+        let latest = self.latest();
+        let mut space = self.space;
+        for _ in 0..LATER_MAPPINGS {
+            let Some(change) = space.changes_at().filter(|&change| change <= latest) else {
+                return false;
+            };
+            space = self.context.timeline.space(self.context.pid, change);
+            if space.code(ip).is_ok() {
+                self.space = space;
+                self.change_graph(self.graph.mode);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The latest time that it may be.
+    fn latest(&self) -> PerfTime {
+        let by_next_segment = || {
+            let mut clock = self.clock.clone();
+            clock.eat(&Packet::Tsc(self.next_tsc?));
+            Some(clock.now()?.at)
+        };
+        let latest = self.clock.latest().or_else(by_next_segment);
+        latest.map_or(PerfTime(u64::MAX), |time| self.perf_time(time))
+    }
+
+    fn perf_time(&self, time: Picos) -> PerfTime {
+        PerfTime(self.context.base.0.saturating_add(time.0 / 1000))
     }
 
     fn change_graph(&mut self, mode: ExecMode) {

@@ -50,6 +50,8 @@ pub(crate) enum End {
     CallIndirect,
     /// Far transfer.
     Far,
+    /// Far return.
+    FarReturn,
     /// With trouble: no code, a loop without a way out, very long code. It must be walked
     /// instruction by instruction.
     Open,
@@ -251,7 +253,8 @@ impl<'a> Graph<'a> {
                     End::Return => EdgeKind::Return,
                     End::CallIndirect => EdgeKind::Call,
                     End::Far => EdgeKind::Far,
-                    _ => EdgeKind::Jump,
+                    End::FarReturn => EdgeKind::FarReturn,
+                    _ => EdgeKind::JumpIndirect,
                 };
                 let edge = Edge {
                     kind,
@@ -273,7 +276,10 @@ impl<'a> Graph<'a> {
     /// Whether the sink wants to know of this edge.
     pub(crate) fn reports(&mut self, edge: &Edge) -> bool {
         self.detail > Detail::Calls
-            || !matches!(edge.kind, EdgeKind::Jump | EdgeKind::Conditional)
+            || !matches!(
+                edge.kind,
+                EdgeKind::Jump | EdgeKind::JumpIndirect | EdgeKind::Conditional
+            )
             || self.leaves_function(edge.from, edge.to)
     }
 

@@ -20,6 +20,8 @@ pub struct SegmentStart {
     pub ip: Option<Ip>,
     /// Code width.
     pub mode: Option<ExecMode>,
+    /// The payload of the TSC packet.
+    pub tsc: Option<u64>,
 }
 
 /// A stream, cut.
@@ -68,11 +70,13 @@ fn status(segment: &[u8]) -> Option<SegmentStart> {
     let mut start = SegmentStart {
         ip: None,
         mode: None,
+        tsc: None,
     };
     for lexed in Lexer::new(segment, TraceOffset(0)).map_while(Result::ok) {
         match lexed.packet {
             Packet::Fup(payload) => start.ip = last_ip.update(payload),
             Packet::ModeExec { mode, .. } => start.mode = Some(mode),
+            Packet::Tsc(low) => start.tsc = Some(low),
             Packet::PsbEnd => return Some(start),
             Packet::Ovf => break,
             _ => {}

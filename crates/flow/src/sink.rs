@@ -11,14 +11,18 @@ use rustc_hash::FxBuildHasher;
 pub enum EdgeKind {
     /// Conditional branch, taken.
     Conditional,
-    /// Direct or indirect near jump.
+    /// Direct near jump.
     Jump,
+    /// Indirect near jump.
+    JumpIndirect,
     /// Near call.
     Call,
     /// Near return.
     Return,
-    /// Far transfer whose target is traced too (a system call with kernel tracing, IRET).
+    /// Far transfer whose target is traced too (a system call with kernel tracing).
     Far,
+    /// Far return whose target is traced too (IRET, SYSRET).
+    FarReturn,
     /// Interrupt, exception or other asynchronous event: `from` did not execute.
     Async,
     /// Transaction aborted: `from` did not execute.

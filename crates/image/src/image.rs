@@ -218,6 +218,20 @@ impl Image {
         }
     }
 
+    /// Its loaded pieces; none if it can't be read, or is no ELF file.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        let layout = self
+            .content()
+            .ok()
+            .and_then(|content| content.layout.as_ref());
+        layout.map_or(&[], |layout| &layout.segments)
+    }
+
+    /// The separate debug file.
+    pub(crate) fn debug_bytes(&self) -> Option<&[u8]> {
+        self.symbols()?.debug.as_deref()
+    }
+
     /// The address that the linker gave to the byte at this offset.
     pub(crate) fn link_address(&self, offset: u64) -> Option<u64> {
         let content = self.content().ok()?;
@@ -265,11 +279,6 @@ impl Image {
 
     /// All its loaded pieces at the addresses that they have in the file, as of a core file.
     pub(crate) fn at_own_addresses(&self, number: u32) -> Vec<Region> {
-        let layout = self
-            .content()
-            .ok()
-            .and_then(|content| content.layout.as_ref());
-        let segments = layout.map_or(&[][..], |layout| &layout.segments);
         let region = |segment: &Segment| Region {
             start: segment.address,
             end: segment.address.saturating_add(segment.file_size),
@@ -277,7 +286,7 @@ impl Image {
             offset: segment.offset,
             captured: None,
         };
-        let regions = segments.iter().map(region);
+        let regions = self.segments().iter().map(region);
         regions.filter(|region| region.start < region.end).collect()
     }
 

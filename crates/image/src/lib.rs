@@ -13,6 +13,7 @@
 //!    [`AddressSpace::code`] (bytes) and [`AddressSpace::function`] (a [`FunctionHit`]).
 //! 4. [`Timeline::function`] turns a [`FunctionId`] into names, [`Image::lines`] an address into
 //!    source lines and inlined functions.
+//! 5. The way back: [`Image::functions_named`], [`Image::inlined_copies`], [`Image::code_at_line`].
 //!
 //! ```
 //! use ptrail_image::{Mapping, TimelineBuilder};
@@ -50,10 +51,12 @@ mod file;
 mod frames;
 mod function;
 mod image;
+mod inlined;
 mod layout;
 mod lines;
 mod name;
 mod perf_map;
+mod places;
 mod plt;
 mod regions;
 mod search;
@@ -68,5 +71,6 @@ pub use error::{ImageError, NoCode};
 pub use function::{Function, FunctionHit, FunctionId, FunctionKind};
 pub use image::Image;
 pub use lines::{Lines, SourceFrame};
+pub use places::{AtLine, Named};
 pub use search::Search;
 pub use timeline::{AddressSpace, KERNEL, Timeline, VersionId};

@@ -35,6 +35,19 @@ impl Lines {
         Some(Self { loader })
     }
 
+    /// Tells each stretch of code from one source line within a range of link addresses: its first
+    /// address, the file and the line.
+    pub(crate) fn each_range(&self, low: u64, high: u64, see: &mut dyn FnMut(u64, &str, u32)) {
+        let Ok(ranges) = self.loader.find_location_range(low, high) else {
+            return;
+        };
+        for (begin, _, location) in ranges {
+            if let (Some(file), Some(line)) = (location.file, location.line) {
+                see(begin, file, line);
+            }
+        }
+    }
+
     /// The functions at a link address (see [`crate::AddressSpace::link_address`]): the innermost
     /// inlined one first, the one that has the code last. Empty if nothing is known; where the debug
     /// information is broken, what comes before.

@@ -164,6 +164,12 @@ pub(crate) fn written(pt_config: u64) -> [(Vec<u8>, &'static str, u64); 2] {
     ]
 }
 
+/// How records of such a dummy end.
+pub(crate) fn sideband_layout() -> Option<RecordParseInfo> {
+    let [_, (dummy, ..)] = written(0);
+    Some(Attribute::read(&dummy)?.layout)
+}
+
 fn attr(kind: u32, config: u64, flags: u64) -> Vec<u8> {
     let period = 1;
     let mut built = Builder::default();

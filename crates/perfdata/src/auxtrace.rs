@@ -36,6 +36,7 @@ const BIT_TSC: u64 = 1 << 10;
 const BIT_NORETCOMP: u64 = 1 << 11;
 const BIT_BRANCH: u64 = 1 << 13;
 const BITS_MTC_PERIOD: u64 = 0xf << 14;
+const BITS_PSB_PERIOD: u64 = 0xf << 24;
 
 /// `PERF_RECORD_AUXTRACE_INFO` of Intel PT, as far as a decoder needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl AuxtraceInfo {
     }
 
     /// The record's body for a per-thread recording with these settings.
-    pub(crate) fn write(config: &PtConfig, clock: &TimeConv) -> Vec<u8> {
+    pub(crate) fn write(config: &PtConfig, clock: &TimeConv, snapshots: bool) -> Vec<u8> {
         let mut body = Builder::default();
         body.u32(KIND_INTEL_PT).u32(0).u64s(&[
             PMU_TYPE.into(),
@@ -101,7 +102,7 @@ impl AuxtraceInfo {
             BIT_TSC,
             BIT_NORETCOMP,
             0, // context switches: none, the stream is one thread's
-            0, // snapshot mode
+            snapshots.into(),
             0, // one buffer a CPU
             BIT_MTC,
             BITS_MTC_PERIOD,
@@ -128,6 +129,7 @@ impl AuxtraceInfo {
             mtc_freq: (period & 0xf) as u8,
             cyc: config & self.cyc_bit != 0,
             no_return_compression: config & self.noretcomp_bit != 0,
+            psb_freq: ((config & BITS_PSB_PERIOD) >> BITS_PSB_PERIOD.trailing_zeros()) as u8,
             tsc_ctc_n: self.tsc_ctc_n,
             tsc_ctc_d: self.tsc_ctc_d,
             max_non_turbo_ratio: self.max_non_turbo_ratio,
@@ -154,7 +156,13 @@ pub(crate) fn event_config(config: &PtConfig) -> u64 {
             word |= bit;
         }
     }
-    word | (u64::from(config.mtc_freq) << BITS_MTC_PERIOD.trailing_zeros()) & BITS_MTC_PERIOD
+    for (number, bits) in [
+        (config.mtc_freq, BITS_MTC_PERIOD),
+        (config.psb_freq, BITS_PSB_PERIOD),
+    ] {
+        word |= (u64::from(number) << bits.trailing_zeros()) & bits;
+    }
+    word
 }
 
 fn conversion(shift: u64, mult: u64, zero: u64) -> Option<TimeConv> {
@@ -318,7 +326,7 @@ mod tests {
                 mtc_freq: 15 - mask,
                 ..settings()
             };
-            let info = AuxtraceInfo::read(&AuxtraceInfo::write(&config, &clock())).unwrap();
+            let info = AuxtraceInfo::read(&AuxtraceInfo::write(&config, &clock(), false)).unwrap();
             assert_eq!(info.pt_config(event_config(&config), None), config);
             assert_eq!(info.clock().unwrap().mult, clock().mult);
         }

@@ -18,6 +18,12 @@ pub struct Extra {
     pub end: String,
     /// What the recorder could not or did not record, one sentence each.
     pub notes: Vec<String>,
+    /// What snapshots were to be taken at, and how often that happened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<TriggerNote>,
+    /// The snapshots that were taken, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<SnapshotNote>,
     /// Code that stands in no file: the vDSO, JIT code.
     #[serde(skip)]
     pub code: Vec<CodeBlob>,
@@ -36,6 +42,39 @@ pub enum SourceNote {
         /// What its times mean, one sentence for people.
         clock: String,
     },
+}
+
+/// A trigger, and what was counted of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriggerNote {
+    /// As it was given, such as `slow_call>50us`.
+    pub trigger: String,
+    /// How often it was hit, whether a snapshot was taken or not.
+    pub hits: u64,
+    /// How often the function was called, for triggers that wait for a return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+}
+
+/// A snapshot that was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotNote {
+    /// The trigger, by its place in [`Extra::triggers`].
+    pub trigger: u64,
+    /// Process that hit it.
+    pub pid: u32,
+    /// Thread that hit it.
+    pub tid: u32,
+    /// The instruction before which it was hit.
+    pub ip: u64,
+    /// When it was hit, perf-clock nanoseconds.
+    pub time: u64,
+    /// How long the call took, nanoseconds, for triggers that wait for a return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<u64>,
+    /// The first six integer arguments, as far as the recorder saw the registers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<[u64; 6]>,
 }
 
 /// Code bytes copied from the process.

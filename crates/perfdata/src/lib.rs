@@ -65,6 +65,6 @@ pub use capture::{
     AuxPiece, AuxStream, Capture, Gap, KernelCopy, Machine, Owner, Record, Sideband,
 };
 pub use error::Error;
-pub use extra::{CodeBlob, Extra, SourceNote};
+pub use extra::{CodeBlob, Extra, SnapshotNote, SourceNote, TriggerNote};
 pub use jitdump::read_jitdump;
 pub use writer::{Target, Writer};

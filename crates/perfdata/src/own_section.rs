@@ -164,6 +164,20 @@ mod tests {
             command: vec!["./a b".into(), "ü".into()],
             end: "exited with status 0".into(),
             notes: vec!["no children".into()],
+            triggers: vec![crate::TriggerNote {
+                trigger: "f>5us".into(),
+                hits: 7,
+                calls: Some(u64::MAX),
+            }],
+            snapshots: vec![crate::SnapshotNote {
+                trigger: 0,
+                pid: 4,
+                tid: 5,
+                ip: u64::MAX,
+                time: 3,
+                took: Some(6_000),
+                arguments: Some([1, 2, 3, 4, 5, u64::MAX]),
+            }],
             code: vec![
                 blob("[vdso]", vec![0x0f, 0x05, 0xc3]),
                 blob("empty", Vec::new()),

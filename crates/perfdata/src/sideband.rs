@@ -16,7 +16,7 @@ use linux_perf_event_reader::{
 use crate::attributes::{DUMMY_ID, PT_ID, SampleId};
 use crate::features::BUILD_ID_MAX;
 use crate::wire::{Builder, Bytes, text_until_nul};
-use crate::{Error, Record, Sideband, layout};
+use crate::{Error, Record, Sideband, attributes, layout};
 
 const PROT_READ: u32 = 1;
 const PROT_EXEC: u32 = 4;
@@ -50,6 +50,22 @@ pub(crate) fn read(
         cpu: end.cpu.filter(|&c| c != u32::MAX),
         record,
     }))
+}
+
+impl Sideband {
+    /// From a record as the kernel gives it to a recorder whose events have `sample_id_all` and the
+    /// sample type TID, TIME, CPU, IDENTIFIER; `None` for kinds that nothing here is made of. A body
+    /// that makes no sense is one lost record.
+    #[must_use]
+    pub fn from_kernel(kind: u32, misc: u16, body: &[u8]) -> Option<Self> {
+        read(kind, misc, body, attributes::sideband_layout()?).unwrap_or(Some(Self {
+            time: None,
+            pid: None,
+            tid: None,
+            cpu: None,
+            record: Record::Lost(1),
+        }))
+    }
 }
 
 fn known(id: i32) -> Option<u32> {

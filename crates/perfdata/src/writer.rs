@@ -19,6 +19,8 @@ use crate::wire::Builder;
 use crate::{Error, Extra, Machine, Record, Sideband, own_section, sideband};
 
 const BUFFER: usize = 256 * 1024;
+/// `PERF_AUX_FLAG_OVERWRITE`.
+const AUX_OVERWRITE: u64 = 2;
 
 /// What is known before the first record.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct Target {
     pub pid: u32,
     /// Its thread.
     pub tid: u32,
+    /// The trace data will be looks at rings, which may hold the same again ([`Writer::snapshot`]).
+    pub snapshots: bool,
 }
 
 /// A `perf.data` file being written: full trace, one stream a thread.
@@ -72,7 +76,8 @@ pub struct Writer {
 
 struct Stream {
     tid: u32,
-    aux_offset: u64,
+    /// So many bytes of the AUX area are behind its last piece.
+    aux_end: u64,
 }
 
 impl Writer {
@@ -115,6 +120,7 @@ impl Writer {
             pt_config,
             clock,
             tid,
+            snapshots,
             ..
         } = self.target;
         let mut threads = Builder::default();
@@ -123,7 +129,7 @@ impl Writer {
         for (kind, body) in [
             (
                 layout::AUXTRACE_INFO,
-                AuxtraceInfo::write(&pt_config, &clock),
+                AuxtraceInfo::write(&pt_config, &clock, snapshots),
             ),
             (layout::TIME_CONV, auxtrace::write_time_conv(&clock)),
             (layout::THREAD_MAP, threads.0),
@@ -172,19 +178,48 @@ impl Writer {
     /// # Errors
     /// [`Error::Io`].
     pub fn trace(&mut self, pid: u32, tid: u32, time: u64, bytes: &[u8]) -> Result<(), Error> {
+        let stream = self.streams.iter().find(|stream| stream.tid == tid);
+        let aux_offset = stream.map_or(0, |stream| stream.aux_end);
+        self.put_piece((pid, tid), time, aux_offset, 0, bytes)
+    }
+
+    /// Writes what a thread's ring held at `time`; so many bytes have gone through it by then. It may
+    /// begin inside a packet, and hold again what an earlier snapshot has.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn snapshot(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        time: u64,
+        through: u64,
+        ring: &[u8],
+    ) -> Result<(), Error> {
+        let aux_offset = through.saturating_sub(ring.len() as u64);
+        self.put_piece((pid, tid), time, aux_offset, AUX_OVERWRITE, ring)
+    }
+
+    fn put_piece(
+        &mut self,
+        (pid, tid): (u32, u32),
+        time: u64,
+        aux_offset: u64,
+        flags: u64,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         if bytes.is_empty() {
             return Ok(());
         }
         let index = match self.streams.iter().position(|stream| stream.tid == tid) {
             Some(index) => index,
             None => {
-                self.streams.push(Stream { tid, aux_offset: 0 });
+                self.streams.push(Stream { tid, aux_end: 0 });
                 self.streams.len() - 1
             }
         };
         let size = bytes.len() as u64;
-        let aux_offset = self.streams[index].aux_offset;
-        self.streams[index].aux_offset += size;
+        self.streams[index].aux_end = aux_offset + size;
         self.record(&Sideband {
             time: Some(time),
             pid: Some(pid),
@@ -193,7 +228,7 @@ impl Writer {
             record: Record::Aux {
                 aux_offset,
                 size,
-                flags: 0,
+                flags,
             },
         })?;
         let header = AuxtraceHeader {

@@ -20,6 +20,7 @@ mod statistics;
 mod streams;
 mod summary;
 mod time;
+mod triggers;
 
 pub use ptrail_image::Search;
 

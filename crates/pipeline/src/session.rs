@@ -10,6 +10,7 @@ use ptrail_stack::{Builder, Names};
 use ptrail_trace::{Fanout, Recording, SinkError, Source, SpanSink, Track, TrackId, TrackKind};
 
 use crate::streams::{BEFORE_FIRST_PSB, streams};
+use crate::triggers::{self, WithHits};
 use crate::{CodeOptions, Part, Statistics, Stream, Summary, base_time, code, parallel};
 
 /// Why a capture could not be decoded.
@@ -212,8 +213,10 @@ impl<'a> Session<'a> {
                 process: self.process_name(stream.pid),
             })?;
             let execs = self.execs(stream.pid);
+            let hits = triggers::hits(self.capture, self.base, stream.tid);
+            let mut marked = WithHits::new(&mut both, track, hits);
             let mut builder =
-                Builder::new(&mut names, stream.pid, self.base, execs, track, &mut both);
+                Builder::new(&mut names, stream.pid, self.base, execs, track, &mut marked);
             self.walk(stream, &mut builder, |builder, end, behind| {
                 summary.clamps += end.clamps;
                 summary.lost_bytes += end.lost_bytes;
@@ -225,6 +228,7 @@ impl<'a> Session<'a> {
             })?;
             done += stream.len();
             summary.add(&builder.finish()?);
+            marked.rest()?;
         }
         both.finish()?;
         drop(both);

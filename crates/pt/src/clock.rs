@@ -168,6 +168,16 @@ impl Clock {
         Some(Time { at, error })
     }
 
+    /// The latest time at which the stream may stand: a period after [`Clock::now`] there would be an
+    /// MTC. `None` without MTCs.
+    #[must_use]
+    pub fn latest(&self) -> Option<Picos> {
+        let now = self.now().filter(|_| self.crystal.ticks())?;
+        let period = self.crystal.period() >> (FRACTION - TICK_FRACTION);
+        let ahead = self.conv.length(period).0.saturating_add(now.error.0);
+        Some(Picos(now.at.0.saturating_add(ahead)))
+    }
+
     /// The same as [`Clock::now`], in whole ticks.
     #[must_use]
     pub fn tsc(&self) -> Option<Tsc> {

@@ -40,6 +40,8 @@ pub struct PtConfig {
     pub cyc: bool,
     /// Return compression is off (IA32_RTIT_CTL.DisRETC).
     pub no_return_compression: bool,
+    /// PSB period: a PSB about every 2^(n + 11) bytes (IA32_RTIT_CTL.PSBFreq, 0 to 15).
+    pub psb_freq: u8,
     /// TSC ticks per crystal clock, numerator: CPUID 0x15 EBX. 0 if unknown.
     pub tsc_ctc_n: u32,
     /// TSC ticks per crystal clock, denominator: CPUID 0x15 EAX. 0 if unknown.

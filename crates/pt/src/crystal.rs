@@ -57,6 +57,11 @@ impl Crystal {
         self.enabled && self.tie.is_some()
     }
 
+    /// From one MTC to the next.
+    pub(crate) fn period(&self) -> Ticks {
+        self.length(1 << self.freq)
+    }
+
     /// A TMA: the edge `ctc` was at `at`.
     pub(crate) fn align(&mut self, ctc: u16, at: Ticks) {
         let count = ctc.into();
@@ -97,7 +102,7 @@ impl Crystal {
         }
         // Without a TMA the first MTC ties the clocks: its edge was between the last TSC and now,
         // at most a period off.
-        let error = self.length(1 << self.freq);
+        let error = self.period();
         self.tie = Some(Tie {
             count: low,
             at: now,
@@ -114,7 +119,7 @@ impl Crystal {
     fn extend(&self, tie: &Tie, low: u64, now: Ticks) -> Option<u64> {
         let known = tie.bits.min(self.freq + 8);
         let count = tie.last + (low.wrapping_sub(tie.last) & ((1 << known) - 1));
-        let late = now.saturating_sub(self.length(1 << self.freq));
+        let late = now.saturating_sub(self.period());
         let behind = late.saturating_sub(self.place(tie, count));
         let wraps = behind.div_ceil(self.length(1 << known));
         (wraps < Ticks::from(FAR >> known)).then(|| count + ((wraps as u64) << known))

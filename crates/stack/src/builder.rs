@@ -1,5 +1,6 @@
 //! Events with times: what the decoder tells, put in order and given to the rules.
 
+mod kernel;
 mod rules;
 
 use ptrail_flow::{Edge, OffCause, Sink};
@@ -9,6 +10,7 @@ use ptrail_trace::{Rate, SinkError, SpanFlags, SpanSink, TrackId};
 
 use crate::frames::{Frames, Moment};
 use crate::names::Names;
+use crate::suspended::Suspended;
 
 /// Events that may wait for the next anchor; more than any sane distance between two timing
 /// packets, so only a trace without time gets here.
@@ -48,6 +50,7 @@ pub struct Builder<'a, 's> {
     space: AddressSpace<'a>,
     names: &'s mut Names<'a>,
     frames: Frames<'s>,
+    suspended: Suspended,
     track: TrackId,
     /// Times at which the process began to run a new image, still to come.
     execs: std::iter::Peekable<std::vec::IntoIter<Picos>>,
@@ -59,6 +62,8 @@ pub struct Builder<'a, 's> {
     rated: Moment,
     /// A time has been told; what came before it happened then.
     timed: bool,
+    /// Where tracing was switched on last.
+    last_on: Option<Ip>,
     /// The last event's; neither part ever goes back.
     last: Moment,
     /// The path is known up to the last event; not before the first and after a loss.
@@ -90,6 +95,7 @@ impl<'a, 's> Builder<'a, 's> {
             space: timeline.space(pid, base),
             names,
             frames: Frames::new(sink, track),
+            suspended: Suspended::default(),
             track,
             execs: execs.into_iter().peekable(),
             pending: Vec::new(),
@@ -97,6 +103,7 @@ impl<'a, 's> Builder<'a, 's> {
             anchor: Moment::START,
             rated: Moment::START,
             timed: false,
+            last_on: None,
             last: Moment::START,
             connected: false,
             complete: false,

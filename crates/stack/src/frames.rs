@@ -1,9 +1,17 @@
 //! The stack of open frames, and the spans that leave it.
 
 use ptrail_pt::{Ip, Picos};
-use ptrail_trace::{Opened, SinkError, Span, SpanFlags, SpanSink, TrackId};
+use ptrail_trace::{FunctionId, Opened, SinkError, Span, SpanFlags, SpanSink, TrackId};
 
+use crate::index::{Index, Key, Keys};
 use crate::names::Place;
+
+/// So many innermost frames are looked through without an index.
+const NEAR: usize = 64;
+/// Of a larger number of frames left at once it is not told which they were.
+pub(crate) const MOST_LEFT: usize = 1 << 16;
+/// At most so many frames of one function are looked at.
+const CANDIDATES: usize = 1024;
 
 /// A moment: time and instructions executed so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +42,9 @@ pub(crate) enum Kind {
         from: Ip,
         /// Where execution goes on if nothing special happens.
         resume: Ip,
+        /// If it is not said what switched tracing off: where it was switched on before. If it is
+        /// there again, nothing had executed.
+        again: Option<Ip>,
     },
     /// A signal, with the two addresses at which the interrupted code may go on.
     Signal([Ip; 2]),
@@ -49,6 +60,12 @@ pub(crate) struct Frame {
     pub(crate) return_to: Option<Ip>,
     pub(crate) call_site: Option<Ip>,
     pub(crate) flags: SpanFlags,
+    /// Where a function returned that may return there again (setjmp), if it called one.
+    pub(crate) landing: Option<Ip>,
+    /// The function whose place it took, by a jump.
+    pub(crate) instead_of: Option<FunctionId>,
+    /// The outermost frame of a stack that was gone back to: at this address.
+    pub(crate) gone_back: Option<Ip>,
     depth: i32,
     /// Instructions executed by the frames it called.
     called: u64,
@@ -63,6 +80,9 @@ impl Frame {
             return_to: None,
             call_site: None,
             flags,
+            landing: None,
+            instead_of: None,
+            gone_back: None,
             depth: 0,
             called: 0,
         }
@@ -73,6 +93,38 @@ impl Frame {
         self.return_to = return_to;
         self
     }
+
+    /// The rest of it, from now on.
+    pub(crate) fn resumed(mut self, now: Moment) -> Self {
+        self.begin = now;
+        self.called = 0;
+        self.gone_back = None;
+        self.flags = (self.flags - SpanFlags::INFERRED - SpanFlags::LATE) | SpanFlags::RESUMED;
+        self
+    }
+
+    /// What it can be found by.
+    fn keys(&self) -> Keys {
+        let return_to = self.return_to.map(Key::Return);
+        match self.kind {
+            Kind::Call => [return_to, Some(Key::Function(self.place.function))],
+            Kind::Hidden | Kind::Gap { .. } => [return_to, None],
+            Kind::Signal([one, other]) => {
+                let other = (other != one).then_some(Key::Interrupted(other));
+                [Some(Key::Interrupted(one)), other]
+            }
+        }
+    }
+
+    /// Whether it runs in the kernel.
+    pub(crate) fn is_kernel(&self) -> bool {
+        is_kernel(self.place.range.0)
+    }
+}
+
+/// Whether this is the kernel's half of the address space.
+pub(crate) fn is_kernel(ip: Ip) -> bool {
+    ip.0 >> 63 == 1
 }
 
 /// The open frames of one thread, outermost first.
@@ -80,6 +132,8 @@ pub(crate) struct Frames<'s> {
     pub(crate) sink: &'s mut dyn SpanSink,
     track: TrackId,
     frames: Vec<Frame>,
+    /// Of all frames, since one far from the innermost was looked for.
+    index: Option<Index>,
     /// Depth of the next outermost frame; callers found late go below zero.
     base_depth: i32,
     /// When the part of the recording that hangs together began.
@@ -95,6 +149,7 @@ impl<'s> Frames<'s> {
             sink,
             track,
             frames: Vec::new(),
+            index: None,
             base_depth: 0,
             base,
             deepest: 0,
@@ -110,6 +165,11 @@ impl<'s> Frames<'s> {
         self.frames.last_mut()
     }
 
+    /// All frames, the innermost first.
+    pub(crate) fn innermost(&self) -> impl Iterator<Item = &Frame> {
+        self.frames.iter().rev()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }
@@ -118,9 +178,37 @@ impl<'s> Frames<'s> {
         self.frames.get(index)
     }
 
-    /// Index of the innermost frame for which `fits` holds.
-    pub(crate) fn innermost(&self, fits: impl FnMut(&Frame) -> bool) -> Option<usize> {
-        self.frames.iter().rposition(fits)
+    /// Number of the innermost frame with this key.
+    pub(crate) fn find(&mut self, key: Key) -> Option<usize> {
+        self.find_where(key, |_, _| true)
+    }
+
+    /// Number of the innermost frame with this key for which `fits` holds: it is given the frame and
+    /// the one that it called.
+    pub(crate) fn find_where(
+        &mut self,
+        key: Key,
+        fits: impl Fn(&Frame, Option<&Frame>) -> bool,
+    ) -> Option<usize> {
+        let frames = &self.frames;
+        let keys = |number: usize| frames.get(number).map_or([None; 2], Frame::keys);
+        let fits = |&number: &usize| {
+            let frame = frames
+                .get(number)
+                .filter(|_| keys(number).contains(&Some(key)));
+            frame.is_some_and(|frame| fits(frame, frames.get(number + 1)))
+        };
+        let far = frames.len().saturating_sub(NEAR);
+        let near = (far..frames.len()).rev().find(fits);
+        if near.is_some() || far == 0 {
+            return near;
+        }
+        let index = self.index.get_or_insert_with(|| {
+            let mut index = Index::default();
+            frames.iter().for_each(|frame| index.push(frame.keys()));
+            index
+        });
+        index.frames(key, keys).take(CANDIDATES).find(fits)
     }
 
     /// A new part begins: nothing before `base` is connected with it.
@@ -136,6 +224,9 @@ impl<'s> Frames<'s> {
             Some(parent) => parent.depth + i32::from(parent.kind != Kind::Hidden),
             None => self.base_depth,
         };
+        if frame.is_kernel() {
+            frame.flags |= SpanFlags::KERNEL;
+        }
         if frame.kind != Kind::Hidden {
             self.sink.open(&Opened {
                 track: self.track,
@@ -145,9 +236,16 @@ impl<'s> Frames<'s> {
                 flags: frame.flags,
             })?;
         }
+        self.add(frame);
+        Ok(())
+    }
+
+    fn add(&mut self, frame: Frame) {
+        if let Some(index) = &mut self.index {
+            index.push(frame.keys());
+        }
         self.frames.push(frame);
         self.deepest = self.deepest.max(self.frames.len());
-        Ok(())
     }
 
     /// A caller shows itself that was entered before this part began: it becomes the outermost
@@ -164,10 +262,12 @@ impl<'s> Frames<'s> {
             self.base,
             SpanFlags::INFERRED | SpanFlags::LATE,
         );
+        if frame.is_kernel() {
+            frame.flags |= SpanFlags::KERNEL;
+        }
         frame.depth = self.base_depth;
         frame.called = now.instructions - self.base.instructions;
-        self.frames.push(frame);
-        self.deepest = self.deepest.max(self.frames.len());
+        self.add(frame);
     }
 
     /// Leaves the innermost frame.
@@ -179,6 +279,10 @@ impl<'s> Frames<'s> {
         let Some(frame) = self.frames.pop() else {
             return Ok(None);
         };
+        match &mut self.index {
+            Some(index) if self.frames.len() > NEAR => index.pop(frame.keys()),
+            index => *index = None,
+        }
         let instructions = now.instructions - frame.begin.instructions;
         let hidden = frame.kind == Kind::Hidden;
         if let Some(parent) = self.frames.last_mut() {
@@ -212,18 +316,24 @@ impl<'s> Frames<'s> {
         Ok(any)
     }
 
-    /// Leaves frames until `len` are left; all but the outermost of them get `flags`.
+    /// Leaves frames until `len` are left; all but the outermost of them, which gets `outermost`,
+    /// get `flags`. Tells which they were, outermost first, if there were several.
     pub(crate) fn pop_to(
         &mut self,
         len: usize,
         now: Moment,
         flags: SpanFlags,
-    ) -> Result<(), SinkError> {
-        while self.frames.len() > len {
-            let last = self.frames.len() == len + 1;
-            self.pop(now, if last { SpanFlags::empty() } else { flags })?;
+        outermost: SpanFlags,
+    ) -> Result<Vec<Frame>, SinkError> {
+        let count = self.frames.len().saturating_sub(len);
+        let left = match count {
+            2..=MOST_LEFT => self.frames.get(len..).map_or_else(Vec::new, <[_]>::to_vec),
+            _ => Vec::new(),
+        };
+        for number in (0..count).rev() {
+            self.pop(now, if number == 0 { outermost } else { flags })?;
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Leaves all frames, each with `flags`.

@@ -12,7 +12,9 @@
 
 mod builder;
 mod frames;
+mod index;
 mod names;
+mod suspended;
 
 pub use builder::{Builder, Summary};
 pub use names::Names;

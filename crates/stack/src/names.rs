@@ -1,6 +1,7 @@
 //! Functions by number, the same for all threads: those of the images, and the pseudo-functions
 //! for gaps.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ptrail_image::{AddressSpace, Lines, Timeline, VersionId};
@@ -16,6 +17,38 @@ pub(crate) struct Place {
     pub(crate) entry: Option<Ip>,
     /// The contiguous range of its code around the address, end exclusive.
     pub(crate) range: (Ip, Ip),
+    pub(crate) role: Role,
+}
+
+/// What a function does to the stack, where the path alone does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing special.
+    Plain,
+    /// It may return a second time: setjmp and its kin.
+    ReturnsTwice,
+    /// It resumes unwinding, so that its caller is about to be left.
+    ResumesUnwinding,
+    /// Go's `morestack`: when it is done, its caller starts again, from its first instruction.
+    RestartsCaller,
+    /// Go's `gogo`: it goes to where a stack was left, even if that is a first instruction.
+    Switches,
+}
+
+impl Role {
+    fn of(name: &str) -> Self {
+        match name {
+            "setjmp" | "_setjmp" | "sigsetjmp" | "__sigsetjmp" | "savectx" | "getcontext"
+            | "__getcontext" | "vfork" | "__vfork" => Self::ReturnsTwice,
+            "_Unwind_Resume" => Self::ResumesUnwinding,
+            "runtime.morestack"
+            | "runtime.morestack.abi0"
+            | "runtime.morestack_noctxt"
+            | "runtime.morestack_noctxt.abi0" => Self::RestartsCaller,
+            "gogo" | "runtime.gogo" | "runtime.gogo.abi0" => Self::Switches,
+            _ => Self::Plain,
+        }
+    }
 }
 
 impl Place {
@@ -56,13 +89,13 @@ enum Key {
 /// a recording share one, so a number means one function everywhere.
 pub struct Names<'a> {
     pub(crate) timeline: &'a Timeline,
-    ids: HashMap<Key, FunctionId>,
+    ids: HashMap<Key, (FunctionId, Role)>,
+    /// What each number stands for.
+    keys: Vec<Key>,
     /// What was found in one version of the code, where it belongs to a function: the same calls
     /// come again and again.
     places: HashMap<Ip, Place, FxBuildHasher>,
     version: Option<VersionId>,
-    /// Functions whose call never lets its caller's frame be a landing place again.
-    resumers: Vec<FunctionId>,
     /// Debug information of the images met so far.
     lines: HashMap<u32, Option<Lines>>,
 }
@@ -74,9 +107,9 @@ impl<'a> Names<'a> {
         Self {
             timeline,
             ids: HashMap::new(),
+            keys: Vec::new(),
             places: HashMap::default(),
             version: None,
-            resumers: Vec::new(),
             lines: HashMap::new(),
         }
     }
@@ -105,18 +138,17 @@ impl<'a> Names<'a> {
                 function,
                 entry: None,
                 range: (ip, ip.offset(1)),
+                role: Role::Plain,
             });
         };
         let key = Key::Image(hit.id, hit.entry);
-        let function = match self.ids.get(&key) {
-            Some(&id) => id,
+        let (function, role) = match self.ids.get(&key) {
+            Some(&known) => known,
             None => {
                 let source = self.source(space, hit.entry);
                 let of_image = self.timeline.function(hit.id);
-                let id = self.add(key);
-                if of_image.name == "_Unwind_Resume" {
-                    self.resumers.push(id);
-                }
+                let role = Role::of(&of_image.name);
+                let id = self.add(key, role);
                 sink.function(&Function {
                     id,
                     name: of_image.name.to_string(),
@@ -125,13 +157,14 @@ impl<'a> Names<'a> {
                     address: hit.entry,
                     source,
                 })?;
-                id
+                (id, role)
             }
         };
         let place = Place {
             function,
             entry: Some(hit.entry),
             range: (hit.start, hit.end),
+            role,
         };
         self.places.insert(ip, place);
         Ok(place)
@@ -160,10 +193,10 @@ impl<'a> Names<'a> {
         sink: &mut dyn SpanSink,
     ) -> Result<FunctionId, SinkError> {
         let key = Key::Pseudo(pseudo);
-        if let Some(&id) = self.ids.get(&key) {
+        if let Some(&(id, _)) = self.ids.get(&key) {
             return Ok(id);
         }
-        let id = self.add(key);
+        let id = self.add(key, Role::Plain);
         let name = pseudo.name().to_string();
         sink.function(&Function {
             id,
@@ -176,16 +209,21 @@ impl<'a> Names<'a> {
         Ok(id)
     }
 
-    /// Whether this function resumes unwinding, so that its caller is about to be left.
-    pub(crate) fn resumes_unwinding(&self, function: FunctionId) -> bool {
-        self.resumers.contains(&function)
+    /// A function's name.
+    pub(crate) fn name(&self, function: FunctionId) -> Cow<'a, str> {
+        match self.keys.get(function.0 as usize) {
+            Some(Key::Image(id, _)) => self.timeline.function(*id).name,
+            Some(Key::Pseudo(pseudo)) => pseudo.name().into(),
+            None => Pseudo::Unknown.name().into(),
+        }
     }
 
-    fn add(&mut self, key: Key) -> FunctionId {
+    fn add(&mut self, key: Key, role: Role) -> FunctionId {
         let id = FunctionId(
             u32::try_from(self.ids.len()).expect("fewer than 2^32 functions fit in memory"),
         );
-        self.ids.insert(key, id);
+        self.ids.insert(key, (id, role));
+        self.keys.push(key);
         id
     }
 }

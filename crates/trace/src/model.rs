@@ -111,13 +111,16 @@ bitflags! {
         const GAP = 1 << 8;
         /// Entered by a jump that replaced its caller's frame.
         const TAIL_CALL = 1 << 9;
+        /// The rest of a call whose stack was left for another one and gone back to: it began
+        /// before, in a span that is over.
+        const RESUMED = 1 << 10;
     }
 }
 
 impl SpanFlags {
     /// The set flags' names in outputs, such as `inferred`.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        const NAMES: [(SpanFlags, &str); 10] = [
+        const NAMES: [(SpanFlags, &str); 11] = [
             (SpanFlags::INFERRED, "inferred"),
             (SpanFlags::LATE, "late"),
             (SpanFlags::CUT, "cut"),
@@ -128,6 +131,7 @@ impl SpanFlags {
             (SpanFlags::ASYNC, "async"),
             (SpanFlags::GAP, "gap"),
             (SpanFlags::TAIL_CALL, "tail-call"),
+            (SpanFlags::RESUMED, "resumed"),
         ];
         NAMES
             .into_iter()

@@ -4,6 +4,9 @@
 //! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 //! cargo xtask testdata   compiles testdata/programs and checks what each program prints
 //! cargo xtask consumers  opens timelines and profiles in programs too heavy for every test run
+//! cargo xtask matrix     every test program with every setting of the trace unit, and with faults
+//! cargo xtask hardware-test
+//!                        what needs a CPU with Intel PT; prints a report to send
 //! cargo xtask bench decode [TRACE…]
 //!                        this decoder and others on the same traces
 //! ```
@@ -24,6 +27,10 @@ cargo xtask ci         format, lints, tests, licences: what must pass before a c
 cargo xtask testdata   compiles testdata/programs and checks what each program prints
 cargo xtask consumers  opens timelines and profiles in programs too heavy for every test run: installs
                        them (tools/consumers/setup_all.sh), then runs the tests
+cargo xtask matrix     records every test program with every setting of the trace unit, and with
+                       faults, and compares what is decoded with what executed (half an hour)
+cargo xtask hardware-test
+                       what needs a CPU with Intel PT, and skips itself elsewhere; prints a report to send
 cargo xtask bench decode [TRACE…]
                        this decoder and others, in turn on the same traces: perf.data files, or
                        folders with trace.pt, pages.addr and pages.dump; without TRACE, on captures
@@ -36,6 +43,8 @@ fn main() -> ExitCode {
         ["ci"] => ci(),
         ["testdata"] => testdata(),
         ["consumers"] => consumers(),
+        ["matrix"] => matrix(),
+        ["hardware-test"] => hardware_test(),
         ["bench", "decode", ref traces @ ..] => bench_decode(traces),
         ["help" | "-h" | "--help"] => {
             eprintln!("{HELP}");
@@ -98,6 +107,30 @@ fn consumers() -> Result<()> {
         bail!("cargo test: {status}");
     }
     Ok(())
+}
+
+fn matrix() -> Result<()> {
+    cargo_with(
+        "test",
+        &[
+            "-p",
+            "ptrail",
+            "--test",
+            "it",
+            "matrix",
+            "--",
+            "--nocapture",
+        ],
+        &[("PTRAIL_WHOLE_MATRIX", "1")],
+    )
+}
+
+/// What this machine says of itself, then the tests that need its trace unit, with all that they print.
+fn hardware_test() -> Result<()> {
+    cargo("run", &["-q", "-p", "ptrail", "--", "check"])?;
+    let tests = ["-p", "ptrail-record", "--test", "it", "hardware::"];
+    let shown = ["--", "--nocapture", "--test-threads", "1"];
+    cargo("test", &[&tests[..], &shown[..]].concat())
 }
 
 fn bench_decode(traces: &[&str]) -> Result<()> {
@@ -195,6 +228,10 @@ fn cargo_if_installed(command: &str, arguments: &[&str]) -> Result<()> {
 }
 
 fn cargo(command: &str, arguments: &[&str]) -> Result<()> {
+    cargo_with(command, arguments, &[])
+}
+
+fn cargo_with(command: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     eprintln!("xtask: cargo {command} {}", arguments.join(" "));
     let start = Instant::now();
     let status = Command::new(cargo_program())
@@ -202,6 +239,7 @@ fn cargo(command: &str, arguments: &[&str]) -> Result<()> {
         .args(arguments)
         .current_dir(workspace_root())
         .env("PATH", path_with_tools()?)
+        .envs(variables.iter().copied())
         .status()
         .with_context(|| format!("can't start cargo {command}"))?;
     if !status.success() {

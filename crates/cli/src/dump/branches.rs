@@ -46,10 +46,11 @@ impl<W: Write> Sink for BranchLines<'_, W> {
     fn edge(&mut self, edge: &Edge, _instructions: u64) {
         let kind = match edge.kind {
             EdgeKind::Conditional => "conditional",
-            EdgeKind::Jump => "jump",
+            EdgeKind::Jump | EdgeKind::JumpIndirect => "jump",
             EdgeKind::Call => "call",
             EdgeKind::Return => "return",
             EdgeKind::Far => "far",
+            EdgeKind::FarReturn => "far-return",
             EdgeKind::Async => "async",
             EdgeKind::TsxAbort => "tsx-abort",
         };

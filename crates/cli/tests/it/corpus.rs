@@ -7,7 +7,7 @@ use xtask::{Corpus, Outcome, Program, Variant};
 
 use crate::recorded::{Recorded, dump, engines, fnv1a64, passed_through};
 use crate::spans::Spans;
-use crate::{perf, viewer};
+use crate::{perf, stack_truth, viewer};
 
 macro_rules! programs {
     ($($name:ident)*) => {
@@ -17,11 +17,11 @@ macro_rules! programs {
 }
 
 programs! {
-    aborts alarm breakpoint breakpoint_blocked cold_paths computed_goto constructors contexts crash
+    aborts alarm breakpoint breakpoint_blocked cancel cold_paths computed_goto constructors contexts crash
     deep_recursion divide dynamic_load even_odd exceptions exec_self exit_deep exit_handlers
-    far_transfers fib fork_wait function_table ifunc ignored_signals illegal instructions
-    interrupted_read jit kill_self lazy_binding library_calls long_jump nested_signals panics primes
-    push_return raise_signal realtime_signals retpoline segv_fix segv_jump signal_stack sort switch_table tail_calls
+    far_transfers fib fibers fork_wait function_table ifunc ignored_signals illegal instructions
+    interrupted_read jit kill_self last_calls lazy_binding library_calls long_jump nested_signals panics primes
+    push_return raise_signal realtime_signals recursive_jump retpoline segv_fix segv_jump signal_stack sort switch_table tail_calls
     thread traits transactions vdso vfork_exec virtual_calls words
 }
 
@@ -74,6 +74,14 @@ fn check_variant(
     let mut faults = check_recording(program, &recorded);
     let spans = Spans::from_dump(&dump(&recorded.capture(), &["--spans"]));
     faults.extend(spans.faults());
+    if program.has_limit("stack-switch") {
+        let named = |function: &String| program.calls.iter().any(|call| call.function == *function);
+        let guessed = spans.all.iter().filter(|span| span.has("guessed"));
+        let guessed = guessed.filter(|span| named(&span.function));
+        faults.extend(guessed.map(|span| format!("guessed: {span:?}")));
+    } else {
+        faults.extend(stack_truth::fault(&recorded, &spans));
+    }
     faults.extend(check_calls(program, variant, &recorded.outcome, &spans));
     if with_viewer {
         faults.extend(check_viewer(&recorded, &spans));

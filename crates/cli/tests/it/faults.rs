@@ -54,6 +54,43 @@ fn overflows() {
     assert_lost("overflow:0.7", "overflow");
 }
 
+/// An overflow amid nested calls: all of them end where it begins, it names them, and behind it a new
+/// part begins.
+#[test]
+fn an_overflow_names_the_calls_that_it_cuts() {
+    let recorded = record("overflow:0.7", "1");
+    let mut cut: Vec<(String, u64)> = Vec::new();
+    let (mut compared, mut deepest) = (0, 0);
+    for line in dump(&recorded.capture(), &["--spans"]) {
+        if line["loss"].is_null() {
+            let ends = line["begin_ps"].as_u64().unwrap() + line["duration_ps"].as_u64().unwrap();
+            let flags = line["flags"].to_string();
+            match flags.contains("\"cut\"") && !flags.contains("gap") {
+                true => cut.push((line["function"].as_str().unwrap().to_owned(), ends)),
+                false => cut.clear(),
+            }
+            continue;
+        }
+        let reason = line["reason"].as_str().unwrap();
+        let Some((_, named)) = reason.split_once("; these calls may be longer: ") else {
+            assert!(cut.is_empty(), "{line}");
+            continue;
+        };
+        let named: Vec<_> = named.split(" > ").filter(|name| *name != "…").collect();
+        let cut = std::mem::take(&mut cut);
+        let innermost = cut.iter().take(8).rev();
+        let expected: Vec<_> = innermost.map(|(name, _)| name.as_str()).collect();
+        assert_eq!(named, expected, "{line}");
+        let begin = line["begin_ps"].as_u64().unwrap();
+        assert!(cut.iter().all(|(_, end)| *end == begin), "{line}: {cut:?}");
+        (compared, deepest) = (compared + 1, deepest.max(cut.len()));
+    }
+    assert!(
+        compared > 5 && deepest > 5,
+        "{compared} overflows, {deepest} calls"
+    );
+}
+
 #[test]
 fn truncated_buffers() {
     assert_lost("truncate:0.7", "aux-truncated");

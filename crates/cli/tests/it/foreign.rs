@@ -338,19 +338,66 @@ fn a_whole_process_has_libipts_instructions_and_its_modules_functions() {
     args.extend(code.iter().flat_map(|code| ["--code", code]));
     compare(&digests(&args)[0], expected, "modules");
 
+    whole_process(&args);
+}
+
+/// From exec to exit: each call but those that never return ends, and nothing is a guess.
+fn whole_process(input: &[&str]) {
     let output = ptrail()
-        .args(["dump", "--spans"])
-        .args(args)
+        .args(["dump", "--spans", "--json"])
+        .args(input)
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for function in [
-        "_start (ld-2.28.so)",
-        "main (program1)",
-        "__libc_start_main (libc-2.28.so)",
-        "printf (libc-2.28.so)",
-        "exit (libc-2.28.so)",
+    let spans: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let cut = |span: &&Value| span["flags"].to_string().contains("cut");
+    let text = |span: &Value, key: &str| span[key].as_str().unwrap_or_default().to_owned();
+    let open = spans.iter().filter(cut);
+    let open: Vec<_> = open
+        .map(|span| format!("{} {}", span["depth"], text(span, "function")))
+        .collect();
+    // Innermost first.
+    let expected = [
+        "5 [syscall]",
+        "4 _exit",
+        "3 sub_39c50",
+        "2 exit",
+        "1 __libc_start_main",
+        "0 _start",
+    ];
+    assert_eq!(open, expected);
+    for span in &spans {
+        for flag in ["guessed", "unwound", "inferred", "async", "resumed"] {
+            assert!(!span["flags"].to_string().contains(flag), "{span}");
+        }
+    }
+    for (function, module, depth) in [
+        ("_start", "ld-2.28.so", 0),
+        ("_start", "program1", 0),
+        ("__libc_start_main", "libc-2.28.so", 1),
+        ("__cxa_atexit", "libc-2.28.so", 2),
+        ("__libc_csu_init", "program1", 2),
+        ("_init", "program1", 3),
+        ("main", "program1", 2),
+        ("do_main", "program1", 3),
+        ("good_func", "program1", 4),
+        ("printf@plt", "program1", 5),
+        ("printf", "libc-2.28.so", 5),
+        ("vfprintf", "libc-2.28.so", 6),
+        ("exit", "libc-2.28.so", 2),
+        ("__do_global_dtors_aux", "program1", 5),
+        ("_fini", "program1", 5),
     ] {
-        assert!(text.contains(function), "{function}: {text}");
+        let is = |span: &&Value| {
+            (
+                text(span, "function").as_str(),
+                text(span, "module").as_str(),
+                span["depth"].as_i64(),
+            ) == (function, module, Some(depth))
+        };
+        assert_eq!(spans.iter().filter(is).count(), 1, "{function}: {spans:?}");
     }
 }

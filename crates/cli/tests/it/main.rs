@@ -5,14 +5,17 @@
 
 mod attach;
 mod captures;
+mod check;
 mod clock;
 mod corpus;
 mod endings;
 mod everyday;
 mod faults;
 mod foreign;
+mod goroutines;
 mod info;
 mod jit;
+mod matrix;
 mod open;
 mod options;
 mod outputs;
@@ -23,6 +26,8 @@ mod recorded;
 mod reference;
 mod refusals;
 mod spans;
+mod stack_truth;
 mod threads;
+mod triggers;
 mod viewer;
 mod window;

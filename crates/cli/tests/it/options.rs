@@ -217,7 +217,8 @@ fn help_is_there_for_every_command() {
     assert_eq!(
         commands,
         [
-            "run", "attach", "decode", "info", "missing", "open", "pack", "archive", "dump", "help"
+            "run", "attach", "check", "decode", "info", "missing", "open", "pack", "archive",
+            "dump", "help"
         ]
     );
     for (command, options) in [
@@ -230,10 +231,17 @@ fn help_is_there_for_every_command() {
                 "--keep-capture",
                 "--capture-only",
                 "--truth",
+                "--trigger",
+                "--after",
+                "--snapshots",
+                "--for",
+                "--ready-fd",
                 "--quiet",
                 "--json",
             ][..],
         ),
+        ("attach", &["--pid", "--trigger", "--for", "--ready-fd"]),
+        ("check", &["--json"]),
         ("decode", &["--output", "--quiet", "--json"]),
         (
             "dump",

@@ -63,6 +63,12 @@ impl Recorded {
         self.folder.path().join("perf.data")
     }
 
+    /// What else the recorder knows of each instruction of the first thread: its file's extension;
+    /// nothing if there is none.
+    pub(crate) fn words(&self, extension: &str) -> Vec<u64> {
+        addresses(&self.folder.path().join(format!("truth.{extension}")))
+    }
+
     /// The truth of every thread; the first one's first.
     pub(crate) fn truths(&self) -> Vec<Vec<u64>> {
         let mut further: Vec<_> = std::fs::read_dir(self.folder.path())

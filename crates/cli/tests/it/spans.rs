@@ -50,10 +50,11 @@ impl Spans {
         }
     }
 
+    /// Calls of a function. The rest of one whose stack was left and gone back to is no other call.
     pub(crate) fn count(&self, function: &str) -> usize {
         self.all
             .iter()
-            .filter(|span| span.function == function)
+            .filter(|span| span.function == function && !span.has("resumed"))
             .count()
     }
 

@@ -18,6 +18,8 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
+use ptrail_record::Trigger;
+
 use crate::interrupt::Guard;
 use crate::ptrace::{self, Stop};
 use crate::recording::Recording;
@@ -43,12 +45,17 @@ pub(crate) fn record(
     let memory = Memory::new(request.follow_forks)?;
     let qemu = qemu.start(&memory)?;
     let pid = qemu.pid;
-    let guard = Guard::install(pid)?;
+    let mut guard = Guard::install(pid)?;
+    guard.answer(&request.signals())?;
+    if let Some(time) = request.duration {
+        guard.stop_after(time);
+    }
     let mut recording =
         Recording::new(Engine::Qemu, request, pid.as_raw() as u32, program.words())?;
     recording.image_replaced(pid.as_raw() as u32, &program.kernel_name())?;
     let turns = Turns::new(memory, recording);
     let session = Session { qemu, guard, turns };
+    progress(Progress::default());
     session.run(progress)
 }
 
@@ -71,8 +78,12 @@ impl Session {
                 });
             }
             let any = self.turns.read(&self.guard)?;
+            while let Some(signal) = self.guard.asked() {
+                self.turns.happened(&Trigger::Signal(signal))?;
+            }
             if self.turns.recording.is_full() {
-                return self.stop(Early::Full);
+                let early = self.turns.recording.early();
+                return self.stop(early);
             }
             if any {
                 continue;
@@ -82,7 +93,8 @@ impl Session {
                 break end;
             }
             if self.guard.must_stop() {
-                return self.stop(Early::Stopped);
+                let early = self.guard.early();
+                return self.stop(early.unwrap_or(Early::Stopped));
             }
             std::thread::sleep(PAUSE);
         };
@@ -115,7 +127,7 @@ impl Session {
             let how = describe(end, early, self.guard.interrupted());
             let recording = self.turns.finish()?;
             let instructions = recording.instructions();
-            let notes = recording.finish(&how)?;
+            let notes = recording.finish(early.is_none().then_some(end), &how)?;
             return Ok(Outcome {
                 end,
                 stopped_early: early.is_some(),

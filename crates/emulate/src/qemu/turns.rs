@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ptrail_record::Trigger;
+
 use super::blocks::Blocks;
 use super::replay::{Pause, Replay};
 use super::rings::{Area, Memory, long};
@@ -234,6 +236,14 @@ impl Turns {
         let thread = self.recording.thread(process.pid, tid)?;
         *place = Some(Replay::new(vcpu + 1, thread, process.pid, tid));
         Ok(thread)
+    }
+
+    /// Something happened that may be a trigger.
+    pub(crate) fn happened(&mut self, trigger: &Trigger) -> Result<(), Error> {
+        match self.running {
+            Some(thread) => self.recording.happened(thread, trigger),
+            None => Ok(()),
+        }
     }
 
     /// The recording ends.

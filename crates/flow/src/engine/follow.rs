@@ -167,7 +167,9 @@ impl<S: Sink> Engine<'_, '_, S> {
             }
             End::Return if self.compressed_returns => self.slowly(id),
             End::Open | End::New => self.slowly(id),
-            End::Return | End::JumpIndirect | End::CallIndirect | End::Far => Ok(Next::Waits),
+            End::Return | End::JumpIndirect | End::CallIndirect | End::Far | End::FarReturn => {
+                Ok(Next::Waits)
+            }
         }
     }
 
@@ -182,7 +184,7 @@ impl<S: Sink> Engine<'_, '_, S> {
         let node = self.graph.read(id, &mut self.decoder.edges);
         if !matches!(
             node.end,
-            End::JumpIndirect | End::CallIndirect | End::Return | End::Far
+            End::JumpIndirect | End::CallIndirect | End::Return | End::Far | End::FarReturn
         ) {
             return false;
         }

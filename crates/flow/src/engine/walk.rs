@@ -47,6 +47,7 @@ impl<S: Sink> Engine<'_, '_, S> {
                     "{ip:#x}: the bytes there are no instruction; did the code change?"
                 )));
             }
+            Err(_) if self.find_later_code(ip) => return self.fetch(ip),
             Err(no_code) => no_code,
         };
         Err(Stray {

@@ -51,6 +51,7 @@ impl Graph<'_> {
                 }
                 Class::Return => End::Return,
                 Class::JumpIndirect => End::JumpIndirect,
+                Class::Far(FarKind::Return) => End::FarReturn,
                 _ => End::Far,
             };
         }

@@ -341,7 +341,9 @@ impl Graph<'_> {
                     };
                     self.target(id, self.start(to), edges)
                 }
-                End::Return | End::JumpIndirect | End::CallIndirect | End::Far if left == 0 => {
+                End::Return | End::JumpIndirect | End::CallIndirect | End::Far | End::FarReturn
+                    if left == 0 =>
+                {
                     match node.end {
                         End::CallIndirect => open.push(node.behind),
                         // The CPU's stack moves although the return was not compressed.

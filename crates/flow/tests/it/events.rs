@@ -43,7 +43,7 @@ fn with_the_kernel_traced_a_system_call_has_a_target() {
             stop(e, 0x1002);
         },
         &[0x1000, 0x1003],
-        &["far 1000>1003", "far 1003>1002", "off-async 1002+0"],
+        &["far 1000>1003", "far-return 1003>1002", "off-async 1002+0"],
     );
 }
 
@@ -75,9 +75,9 @@ fn an_event_is_met_at_its_instruction() {
         &[0x1000, 0x1006, 0x1007, 0x1001, 0x1007, 0x1002, 0x1006],
         &[
             "async 1001>1006",
-            "far 1007>1001",
+            "far-return 1007>1001",
             "async 1002>1007",
-            "far 1007>1002",
+            "far-return 1007>1002",
             "jcc 1002>1006",
             "off-async 1006+0",
             "on 1006",

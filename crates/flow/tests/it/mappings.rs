@@ -114,15 +114,48 @@ fn times_that_would_go_back_are_counted() {
     assert_eq!(decoded.anchors, [(0, 1_000_000)]);
 }
 
+/// The kernel came back by 1100, an MTC period behind 1000: code that was mapped before that is there,
+/// not what was there before.
+#[test]
+fn what_changed_before_tracing_went_on_is_changed() {
+    let config = PtConfig {
+        mtc: true,
+        mtc_freq: 0,
+        tsc_ctc_n: 200,
+        tsc_ctc_d: 1,
+        ..PtConfig::default()
+    };
+    let changed = &[0x1000, 0x1000, 0x1001][..];
+    for (mapped, expected) in [(1100, changed), (1300, &changed[..2])] {
+        let mut builder = TimelineBuilder::new();
+        // syscall, and later: nop; syscall
+        builder.code(PID, PerfTime(0), 0x1000, "code", vec![0x0f, 0x05]);
+        let later = vec![0x90, 0x0f, 0x05];
+        builder.code(PID, PerfTime(mapped), 0x1000, "code", later);
+        let mut e = Encoder::new();
+        psb_at(&mut e, 1000, Some(0x1000));
+        e.put(&Packet::Tma {
+            ctc: 0,
+            fast_counter: 0,
+        });
+        e.tip_pgd(None);
+        e.tip_pge(Ip(0x1000));
+        e.tip_pgd(None);
+        let decoded = decode_with(&builder.build(), &config, &e.take());
+        assert_eq!(decoded.losses, []);
+        assert_eq!(hex(&decoded.instructions), hex(expected));
+    }
+}
+
+/// Between 500 and 900 it can't be there yet; between 900 and 1100, as far as the clock tells, it can.
 #[test]
 fn code_that_is_added_later_is_missing_only_before() {
     let mut builder = TimelineBuilder::new();
     builder.code(PID, PerfTime(0), 0x1000, "code", vec![0xff, 0xe0]);
     builder.code(PID, PerfTime(1000), 0x2000, "more", vec![0x90, 0xff, 0xe0]);
     let mut e = Encoder::new();
-    psb_at(&mut e, 500, Some(0x1000));
-    for time in [900, 1000, 1100] {
-        e.put(&Packet::Tsc(time));
+    for time in [500, 900, 1100] {
+        psb_at(&mut e, time, Some(0x1000));
         e.tip(Ip(0x2000));
         e.tip(Ip(0x1000));
     }

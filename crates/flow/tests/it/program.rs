@@ -136,10 +136,11 @@ impl<const DETAIL: usize> Sink for Seen<DETAIL> {
     fn edge(&mut self, edge: &Edge, instructions: u64) {
         let kind = match edge.kind {
             EdgeKind::Conditional => "jcc",
-            EdgeKind::Jump => "jmp",
+            EdgeKind::Jump | EdgeKind::JumpIndirect => "jmp",
             EdgeKind::Call => "call",
             EdgeKind::Return => "ret",
             EdgeKind::Far => "far",
+            EdgeKind::FarReturn => "far-return",
             EdgeKind::Async => "async",
             EdgeKind::TsxAbort => "abort",
         };
@@ -247,8 +248,10 @@ pub(crate) fn decode_with(timeline: &Timeline, config: &PtConfig, bytes: &[u8]) 
     let space = timeline.space(PID, PerfTime(0));
     let function = |ip| space.function(ip).map(|hit| (hit.id, hit.entry));
     let inner = |edge: &Edge| {
-        matches!(edge.kind, EdgeKind::Jump | EdgeKind::Conditional)
-            && function(edge.from) == function(edge.to)
+        matches!(
+            edge.kind,
+            EdgeKind::Jump | EdgeKind::JumpIndirect | EdgeKind::Conditional
+        ) && function(edge.from) == function(edge.to)
     };
     let inner: HashSet<usize> = all
         .edges

@@ -6,6 +6,7 @@ mod damage;
 mod given;
 mod lines;
 mod names;
+mod places;
 mod plt;
 mod problems;
 mod running;

@@ -52,6 +52,7 @@ fn target() -> Target {
         },
         pid: 100,
         tid: 100,
+        snapshots: false,
     }
 }
 
@@ -66,6 +67,8 @@ fn extra() -> Extra {
         command: vec!["a b".to_owned()],
         end: "exited with status 0".to_owned(),
         notes: Vec::new(),
+        triggers: Vec::new(),
+        snapshots: Vec::new(),
         code: Vec::new(),
     }
 }

@@ -16,6 +16,7 @@ const CONFIG: PtConfig = PtConfig {
     mtc_freq: 3,
     cyc: true,
     no_return_compression: false,
+    psb_freq: 1,
     tsc_ctc_n: 80,
     tsc_ctc_d: 1,
     max_non_turbo_ratio: 20,

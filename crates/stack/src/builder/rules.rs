@@ -1,12 +1,13 @@
 //! The rules: what each branch event does to the stack.
 
-use ptrail_flow::{Edge, EdgeKind, OffCause};
-use ptrail_pt::{Ip, Loss, Picos};
-use ptrail_trace::{FunctionId, Point, PointKind, SinkError, SpanFlags};
+use ptrail_flow::{Edge, EdgeKind};
+use ptrail_pt::Ip;
+use ptrail_trace::{SinkError, SpanFlags};
 
 use super::{Builder, Event};
 use crate::frames::{Frame, Frames, Kind, Moment};
-use crate::names::{Place, Pseudo};
+use crate::index::Key;
+use crate::names::{Place, Role};
 
 impl Builder<'_, '_> {
     pub(super) fn apply(&mut self, event: Event, now: Moment) -> Result<(), SinkError> {
@@ -26,17 +27,10 @@ impl Builder<'_, '_> {
                 match edge.kind {
                     EdgeKind::Call => self.call(&edge, now),
                     EdgeKind::Return => self.ret(&edge, now),
-                    EdgeKind::Jump | EdgeKind::Conditional => {
+                    EdgeKind::Jump | EdgeKind::Conditional | EdgeKind::JumpIndirect => {
                         self.jump(&edge, now, SpanFlags::empty())
                     }
-                    EdgeKind::Far
-                        if self
-                            .frames
-                            .innermost(|f| f.return_to == Some(edge.to))
-                            .is_some() =>
-                    {
-                        self.ret(&edge, now)
-                    }
+                    EdgeKind::FarReturn => self.far_return(&edge, now),
                     EdgeKind::Far if self.stays(edge.to) => Ok(()),
                     EdgeKind::Far => self.enter(
                         edge.to,
@@ -58,21 +52,12 @@ impl Builder<'_, '_> {
         self.frames.top().is_some_and(|top| top.place.contains(ip))
     }
 
-    /// Passes the times of new images up to `until`; whether there were any.
-    fn pass_execs(&mut self, until: Picos) -> bool {
-        let mut any = false;
-        while self.execs.next_if(|&at| at <= until).is_some() {
-            any = true;
-        }
-        any
-    }
-
-    fn place(&mut self, ip: Ip) -> Result<Place, SinkError> {
+    pub(super) fn place(&mut self, ip: Ip) -> Result<Place, SinkError> {
         self.names.place(self.space, ip, self.frames.sink)
     }
 
     /// A part of the recording begins in the middle of things, or at a program's first instruction.
-    fn start(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
+    pub(super) fn start(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
         self.connected = true;
         self.frames.restart(now);
         let place = self.place(ip)?;
@@ -84,7 +69,7 @@ impl Builder<'_, '_> {
         self.frames.push(Frame::new(Kind::Call, place, now, flags))
     }
 
-    fn enter(
+    pub(super) fn enter(
         &mut self,
         to: Ip,
         call: Option<(Ip, Ip)>,
@@ -96,7 +81,7 @@ impl Builder<'_, '_> {
         if let Some((call_site, return_to)) = call {
             frame = frame.called_from(call_site, Some(return_to));
         }
-        self.frames.push(frame)
+        self.push(frame)
     }
 
     fn call(&mut self, edge: &Edge, now: Moment) -> Result<(), SinkError> {
@@ -122,10 +107,10 @@ impl Builder<'_, '_> {
         )
     }
 
-    fn ret(&mut self, edge: &Edge, now: Moment) -> Result<(), SinkError> {
+    pub(super) fn ret(&mut self, edge: &Edge, now: Moment) -> Result<(), SinkError> {
         let to = edge.to;
-        if let Some(index) = self.frames.innermost(|frame| frame.return_to == Some(to)) {
-            return self.frames.pop_to(index, now, SpanFlags::UNWOUND);
+        if let Some(index) = self.frames.find(Key::Return(to)) {
+            return self.leave(index, now, SpanFlags::empty());
         }
         if self.returns_from_handler() {
             self.frames.pop(now, SpanFlags::empty())?;
@@ -144,8 +129,11 @@ impl Builder<'_, '_> {
         if place.entry == Some(to) {
             return self.replace(Some(edge.from), place, now, SpanFlags::TAIL_CALL);
         }
+        if self.go_back(to, place, now)? {
+            return Ok(());
+        }
         if (called(&self.frames) || self.complete)
-            && let Some(index) = self.landing(place.function)
+            && let Some(index) = self.landing(to, place)
         {
             return self.land(index, place, now, SpanFlags::UNWOUND);
         }
@@ -154,7 +142,7 @@ impl Builder<'_, '_> {
             return self.replace(Some(edge.from), place, now, SpanFlags::GUESSED);
         }
         // It leaves the part of the stack whose calls were seen.
-        self.frames.pop_to(0, now, SpanFlags::UNWOUND)?;
+        self.leave(0, now, SpanFlags::empty())?;
         self.frames.push_late(place, now);
         Ok(())
     }
@@ -170,23 +158,56 @@ impl Builder<'_, '_> {
             && parent.is_some_and(|parent| matches!(parent.kind, Kind::Signal(_)))
     }
 
-    fn jump(&mut self, edge: &Edge, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
+    pub(super) fn jump(
+        &mut self,
+        edge: &Edge,
+        now: Moment,
+        flags: SpanFlags,
+    ) -> Result<(), SinkError> {
         let Some(top) = self.frames.top() else {
             return self.start(edge.to, now);
         };
         if top.place.contains(edge.to) {
             return Ok(());
         }
-        let current = top.place.function;
+        let Place {
+            function: current,
+            role,
+            ..
+        } = top.place;
         let place = self.place(edge.to)?;
         if place.function == current {
             self.move_to(place);
             return Ok(());
         }
-        if place.entry == Some(edge.to) {
+        let is_entry = place.entry == Some(edge.to);
+        if is_entry && role != Role::Switches {
             return self.replace(Some(edge.from), place, now, flags | SpanFlags::TAIL_CALL);
         }
-        match self.landing(place.function) {
+        // Code that several functions share. But it may be a part of the function that jumped here,
+        // of which nothing says so.
+        if matches!(edge.kind, EdgeKind::Jump | EdgeKind::Conditional) {
+            let mut flags = flags | SpanFlags::TAIL_CALL;
+            if self
+                .frames
+                .top()
+                .is_some_and(|top| top.instead_of == Some(place.function))
+            {
+                flags |= SpanFlags::GUESSED;
+            }
+            return self.replace(Some(edge.from), place, now, flags);
+        }
+        // Whoever goes to another stack may jump to where that one was left.
+        if let Some(index) = self.frames.find(Key::Return(edge.to)) {
+            return self.leave(index, now, flags);
+        }
+        if self.go_back(edge.to, place, now)? {
+            return Ok(());
+        }
+        if is_entry {
+            return self.replace(Some(edge.from), place, now, flags | SpanFlags::TAIL_CALL);
+        }
+        match self.landing(edge.to, place) {
             Some(index) => self.land(index, place, now, flags | SpanFlags::UNWOUND),
             None => self.replace(
                 Some(edge.from),
@@ -197,33 +218,92 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// The innermost open frame of `function` that a non-local jump may land in.
-    fn landing(&self, function: FunctionId) -> Option<usize> {
-        let mut leaving = false;
-        (0..self.frames.len()).rev().find(|&index| {
-            let Some(frame) = self.frames.get(index) else {
-                return false;
-            };
-            let candidate =
-                !leaving && frame.kind == Kind::Call && frame.place.function == function;
-            leaving = self.names.resumes_unwinding(frame.place.function);
-            candidate
-        })
+    /// The innermost open frame that a non-local jump to `to` may land in: one that called setjmp
+    /// there if there is any, else any of that function.
+    pub(super) fn landing(&mut self, to: Ip, place: Place) -> Option<usize> {
+        let key = Key::Function(place.function);
+        let set = |frame: &Frame, _: Option<&Frame>| frame.landing == Some(to);
+        let stays = |_: &Frame, callee: Option<&Frame>| {
+            callee.is_none_or(|callee| callee.place.role != Role::ResumesUnwinding)
+        };
+        let set = self.frames.find_where(key, set);
+        set.or_else(|| self.frames.find_where(key, stays))
+    }
+
+    /// Ends the frames from number `len` on: `to` is where that one returns to.
+    fn leave(&mut self, len: usize, now: Moment, flags: SpanFlags) -> Result<(), SinkError> {
+        let unwound = flags | SpanFlags::UNWOUND;
+        let left = self.frames.pop_to(len, now, unwound, flags)?;
+        self.suspended.keep(left);
+        Ok(())
     }
 
     /// Ends the frames inside frame `index`; execution goes on there.
-    fn land(
+    pub(super) fn land(
         &mut self,
         index: usize,
         place: Place,
         now: Moment,
         flags: SpanFlags,
     ) -> Result<(), SinkError> {
-        while self.frames.len() > index + 1 {
-            self.frames.pop(now, flags)?;
-        }
+        let left = self.frames.pop_to(index + 1, now, flags, flags)?;
+        self.suspended.keep(left);
         self.move_to(place);
         Ok(())
+    }
+
+    /// Goes on on another stack that was left behind a call that returns to `to`, if there is one:
+    /// it takes the place of the function that went there.
+    pub(super) fn go_back(&mut self, to: Ip, place: Place, now: Moment) -> Result<bool, SinkError> {
+        let Some(stack) = self.suspended.resume(to, place.function) else {
+            return Ok(false);
+        };
+        let return_to = match self.wrong_stack() {
+            Some(outermost) => self.put_back(outermost, now)?,
+            None => self.frames.pop(now, SpanFlags::empty())?,
+        }
+        .and_then(|gone| gone.return_to);
+        for (number, frame) in stack.into_iter().enumerate() {
+            let mut frame = frame.resumed(now);
+            if number == 0 {
+                frame.return_to = return_to;
+                frame.gone_back = Some(to);
+            }
+            self.frames.push(frame)?;
+        }
+        self.move_to(place);
+        Ok(true)
+    }
+
+    /// If the innermost frame was gone back to, but does not return to where it came from: two stacks
+    /// were left at the same place, and this is the wrong one. Number of its outermost frame.
+    fn wrong_stack(&self) -> Option<usize> {
+        let resumed = |number: &usize| {
+            let frame = self.frames.get(*number);
+            frame.is_some_and(|frame| frame.flags.contains(SpanFlags::RESUMED))
+        };
+        let mut frames = (0..self.frames.len()).rev().take_while(resumed);
+        frames.find(|&number| {
+            self.frames
+                .get(number)
+                .is_some_and(|frame| frame.gone_back.is_some())
+        })
+    }
+
+    /// Leaves a stack that was gone back to by mistake as it was before; its outermost frame.
+    fn put_back(&mut self, outermost: usize, now: Moment) -> Result<Option<Frame>, SinkError> {
+        let frame = self.frames.get(outermost).copied();
+        let waits = self
+            .frames
+            .top()
+            .copied()
+            .zip(frame.and_then(|frame| frame.gone_back));
+        let mut left =
+            self.frames
+                .pop_to(outermost, now, SpanFlags::UNWOUND, SpanFlags::UNWOUND)?;
+        left.extend(waits.map(|(top, to)| top.called_from(to, Some(to))));
+        self.suspended.keep(left);
+        Ok(frame)
     }
 
     /// The innermost frame goes on in another part of the same function.
@@ -234,7 +314,7 @@ impl Builder<'_, '_> {
     }
 
     /// Tail call: the innermost frame ends, another takes over its return address.
-    fn replace(
+    pub(super) fn replace(
         &mut self,
         call_site: Option<Ip>,
         place: Place,
@@ -244,12 +324,24 @@ impl Builder<'_, '_> {
         let old = self.frames.pop(now, SpanFlags::empty())?;
         let mut frame = Frame::new(Kind::Call, place, now, flags);
         frame.call_site = call_site;
-        frame.return_to = old.and_then(|frame| frame.return_to);
+        frame.return_to = old.and_then(|old| old.return_to);
+        frame.instead_of = old.map(|old| old.place.function);
+        self.push(frame)
+    }
+
+    fn push(&mut self, mut frame: Frame) -> Result<(), SinkError> {
+        if let Some(caller) = self.frames.top_mut() {
+            match frame.place.role {
+                Role::ReturnsTwice => caller.landing = frame.return_to,
+                Role::RestartsCaller => frame.return_to = caller.place.entry,
+                _ => {}
+            }
+        }
         self.frames.push(frame)
     }
 
     /// Execution may have run from one function into the next without a branch.
-    fn fall_through(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
+    pub(super) fn fall_through(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
         match self.frames.top() {
             None => self.start(ip, now),
             Some(top) if top.place.contains(ip) => Ok(()),
@@ -263,133 +355,5 @@ impl Builder<'_, '_> {
                 self.replace(None, place, now, SpanFlags::TAIL_CALL | SpanFlags::GUESSED)
             }
         }
-    }
-
-    fn switched_off(
-        &mut self,
-        ip: Ip,
-        next: Ip,
-        cause: OffCause,
-        now: Moment,
-    ) -> Result<(), SinkError> {
-        self.fall_through(ip, now)?;
-        let pseudo = match cause {
-            OffCause::Syscall => Pseudo::Syscall,
-            OffCause::Async => Pseudo::Interrupt,
-            OffCause::FarTransfer | OffCause::Filter => Pseudo::Untraced,
-        };
-        let function = self.names.pseudo(pseudo, self.frames.sink)?;
-        let place = Place {
-            function,
-            entry: None,
-            range: (ip, ip),
-        };
-        let kind = Kind::Gap {
-            from: ip,
-            resume: next,
-        };
-        self.frames
-            .push(Frame::new(kind, place, now, SpanFlags::GAP))
-    }
-
-    fn switched_on(&mut self, ip: Ip, now: Moment) -> Result<(), SinkError> {
-        let gap = match self.frames.top().map(|top| top.kind) {
-            Some(Kind::Gap { from, resume }) => Some((from, resume)),
-            _ => None,
-        };
-        if self.execs_at(ip, gap, now) {
-            self.leave_image(now)?;
-            // Else the image began to run before the recording, or while data was lost.
-            self.complete = self.place(ip)?.entry == Some(ip);
-        } else if gap.is_some() {
-            self.frames.pop(now, SpanFlags::empty())?;
-        }
-        if !self.connected {
-            return self.start(ip, now);
-        }
-        let Some((from, resume)) = gap else {
-            return Ok(());
-        };
-        // A system call that goes on, is made again, or an interrupt that returned.
-        if ip == resume || ip == from {
-            return Ok(());
-        }
-        if let Some(index) = self
-            .frames
-            .innermost(|frame| matches!(frame.kind, Kind::Signal(at) if at.contains(&ip)))
-        {
-            return self.frames.pop_to(index, now, SpanFlags::empty());
-        }
-        let place = self.place(ip)?;
-        if place.entry == Some(ip) {
-            return self.deliver_signal(ip, [from, resume], now);
-        }
-        match self.landing(place.function) {
-            Some(index) => self.land(index, place, now, SpanFlags::UNWOUND),
-            None => self.replace(Some(from), place, now, SpanFlags::GUESSED),
-        }
-    }
-
-    /// Whether a new image begins to run where tracing is switched on at `ip`.
-    fn execs_at(&mut self, ip: Ip, gap: Option<(Ip, Ip)>, now: Moment) -> bool {
-        match gap {
-            // A system call that comes back, or an interrupt, is no exec. One of this time was
-            // before, where a loss is.
-            Some((from, resume)) if ip == resume || from == resume => {
-                self.pass_execs(now.at);
-                false
-            }
-            // It was somewhere between the anchors.
-            _ => self.pass_execs(self.anchor.at),
-        }
-    }
-
-    /// All that was open ends with the old image.
-    fn leave_image(&mut self, now: Moment) -> Result<(), SinkError> {
-        if self.connected {
-            self.frames.sink.point(&Point {
-                track: self.track,
-                at: now.at,
-                kind: PointKind::Exec,
-                text: "exec".to_string(),
-            })?;
-        }
-        self.connected = false;
-        self.frames.pop_all(now, SpanFlags::empty())
-    }
-
-    /// The kernel entered a signal handler.
-    fn deliver_signal(
-        &mut self,
-        handler: Ip,
-        resume: [Ip; 2],
-        now: Moment,
-    ) -> Result<(), SinkError> {
-        let function = self.names.pseudo(Pseudo::Signal, self.frames.sink)?;
-        let place = Place {
-            function,
-            entry: None,
-            range: (resume[0], resume[0]),
-        };
-        self.frames.push(Frame::new(
-            Kind::Signal(resume),
-            place,
-            now,
-            SpanFlags::ASYNC,
-        ))?;
-        self.enter(handler, None, now, SpanFlags::ASYNC)
-    }
-
-    fn lost(&mut self, mut loss: Loss, broken: bool, now: Moment) -> Result<(), SinkError> {
-        // Between the anchors around it, like all events.
-        loss.begin = loss.begin.clamp(now.at, self.anchor.at);
-        loss.end = loss.end.clamp(loss.begin, self.anchor.at);
-        self.last.at = loss.end;
-        if broken {
-            self.frames.pop_all(now, SpanFlags::CUT)?;
-            self.connected = false;
-            self.complete = false;
-        }
-        self.frames.sink.loss(self.track, &loss)
     }
 }

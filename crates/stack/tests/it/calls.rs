@@ -3,7 +3,7 @@
 use ptrail_flow::EdgeKind;
 use ptrail_pt::Ip;
 
-use crate::script::{F, FIRST, G, H, HANDLER, MAIN, NOWHERE, SECOND, Script, THUNK};
+use crate::script::{F, FIRST, G, H, MAIN, NOWHERE, SECOND, Script, THUNK};
 
 #[test]
 fn a_call_and_its_return() {
@@ -118,6 +118,26 @@ fn a_jump_into_the_middle_of_a_function_that_is_not_open_is_a_guess() {
             "@1 g 2..3 1/1 guessed tail-call",
             "@0 main 0..3 3/1 cut",
         ]);
+}
+
+#[test]
+fn functions_may_share_code_but_a_jump_back_may_be_a_part_of_one() {
+    // A direct jump leaves the stack as it is, so it can be no longjmp, even into an open function.
+    let mut script = Script::new();
+    script.at(0).begin(MAIN).call(MAIN + 0x20, F).at(1);
+    script.call(F + 0x20, G).at(2);
+    script.edge(EdgeKind::Jump, G + 0x10, F + 0x40).at(3);
+    script.ret(F + 0x50, F + 0x25).at(4);
+    script.edge(EdgeKind::Jump, F + 0x30, H).at(5);
+    script.edge(EdgeKind::Jump, H + 0x10, F + 0x40).at(6);
+    script.ret(F + 0x50, MAIN + 0x25).at(7).check(&[
+        "@2 g 2..3 1/1",
+        "@2 f 3..4 1/1 tail-call",
+        "@1 f 1..5 4/2",
+        "@1 h 5..6 1/1 tail-call",
+        "@1 f 6..7 1/1 guessed tail-call",
+        "@0 main 0..7 7/1 cut",
+    ]);
 }
 
 #[test]
@@ -254,24 +274,4 @@ fn code_of_no_known_function_is_one_function() {
         .ret(NOWHERE + 0x30, MAIN + 0x25)
         .at(2)
         .check(&["@1 [unknown] 1..2 3/3", "@0 main 0..2 4/1 cut"]);
-}
-
-#[test]
-fn a_traced_kernel_is_entered_and_left() {
-    Script::new()
-        .at(0)
-        .begin(MAIN)
-        .edge(EdgeKind::Far, MAIN + 0x20, F)
-        .at(1)
-        .edge(EdgeKind::Async, F + 0x10, HANDLER)
-        .at(2)
-        .edge(EdgeKind::Far, HANDLER + 0x20, F + 0x10)
-        .at(3)
-        .edge(EdgeKind::Far, F + 0x40, MAIN + 0x22)
-        .at(4)
-        .check(&[
-            "@2 handler 1..3 1/1 async",
-            "@1 f 1..4 2/1",
-            "@0 main 0..4 3/1 cut",
-        ]);
 }

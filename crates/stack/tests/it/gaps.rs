@@ -55,6 +55,22 @@ fn each_cause_has_its_name_and_a_system_call_may_be_made_again() {
 }
 
 #[test]
+fn a_function_may_fault_twice_before_its_first_instruction() {
+    // The second time the trace does not say where; it is taken to have run up to a branch.
+    let mut script = Script::new();
+    script.at(0).begin(MAIN).call(MAIN + 0x20, F).interrupt(F);
+    script.at(1).at(2).on(F).run(3);
+    script.push(Event::Off(F + 0x10, F + 0x12, OffCause::Filter));
+    script.at(3).at(4).on(F).run(3).ret(F + 0x30, MAIN + 0x25);
+    script.at(5).check(&[
+        "@2 [interrupt] 1..2 0/0 gap",
+        "@2 [untraced] 3..4 0/0 gap",
+        "@1 f 1..5 7/7",
+        "@0 main 0..5 8/1 cut",
+    ]);
+}
+
+#[test]
 fn a_gap_may_last_to_the_end() {
     Script::new()
         .at(0)

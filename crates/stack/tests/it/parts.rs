@@ -124,6 +124,21 @@ fn a_loss_cuts_what_is_open_and_a_new_part_begins() {
             "@-2 main 50..70 4/0 inferred late cut",
         ]);
     assert_eq!(contract.losses.len(), 1);
+    let reason = "for a test; these calls may be longer: main > f > g";
+    assert_eq!(contract.losses[0].reason, reason);
+}
+
+#[test]
+fn a_loss_names_the_innermost_calls_that_it_cuts() {
+    let mut script = Script::new();
+    script.at(0).begin(MAIN).call(MAIN + 0x20, F);
+    for _ in 0..7 {
+        script.call(F + 0x20, F);
+    }
+    script.call(F + 0x30, G).at(10).loss(10, 20).at(20);
+    let contract = script.play();
+    let reason = "for a test; these calls may be longer: … > f > f > f > f > f > f > f > g";
+    assert_eq!(contract.losses[0].reason, reason);
 }
 
 #[test]

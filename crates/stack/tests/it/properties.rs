@@ -6,7 +6,7 @@ use ptrail_flow::{Edge, EdgeKind, OffCause};
 use ptrail_pt::Ip;
 
 use crate::contract::Contract;
-use crate::script::{Event, F, G, H, MAIN, NOWHERE, Script, THUNK};
+use crate::script::{ENTRY, Event, F, G, H, MAIN, NOWHERE, Script, THUNK};
 
 const FUNCTIONS: [(&str, u64); 4] = [("main", MAIN), ("f", F), ("g", G), ("h", H)];
 
@@ -233,7 +233,7 @@ fn late_start(walk: &Walk, from: usize) -> u64 {
 }
 
 fn ip() -> impl Strategy<Value = u64> {
-    let function = prop::sample::select(vec![MAIN, F, G, H, THUNK, NOWHERE]);
+    let function = prop::sample::select(vec![MAIN, F, G, H, THUNK, ENTRY, NOWHERE]);
     let offset =
         prop_oneof![2 => Just(0u64), 3 => (0..16u64).prop_map(|n| n * 5), 1 => 0..0x110u64];
     prop_oneof![
@@ -246,11 +246,13 @@ fn nonsense() -> impl Strategy<Value = Event> {
     let kind = prop::sample::select(vec![
         EdgeKind::Conditional,
         EdgeKind::Jump,
+        EdgeKind::JumpIndirect,
         EdgeKind::Call,
         EdgeKind::Call,
         EdgeKind::Return,
         EdgeKind::Return,
         EdgeKind::Far,
+        EdgeKind::FarReturn,
         EdgeKind::Async,
         EdgeKind::TsxAbort,
     ]);

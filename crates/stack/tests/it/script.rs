@@ -1,7 +1,7 @@
 //! Branch events written by hand, over functions that are nothing but names at addresses.
 
 use ptrail_flow::{Edge, EdgeKind, OffCause, Sink as _};
-use ptrail_image::{Timeline, TimelineBuilder};
+use ptrail_image::{KERNEL, Timeline, TimelineBuilder};
 use ptrail_pt::{Ip, Loss, LossCause, PerfTime, Picos, Time, TraceOffset};
 use ptrail_stack::{Builder, Names, Summary};
 use ptrail_trace::TrackId;
@@ -21,6 +21,14 @@ pub(crate) const SECOND: u64 = 0x6010;
 pub(crate) const HANDLER: u64 = 0x7000;
 pub(crate) const RESTORER: u64 = 0x8000;
 pub(crate) const THUNK: u64 = 0x9000;
+/// A function that goes from one stack to another.
+pub(crate) const SWITCH: u64 = 0xa000;
+pub(crate) const SETJMP: u64 = 0xa800;
+pub(crate) const MORESTACK: u64 = 0xc000;
+pub(crate) const GOGO: u64 = 0xc800;
+/// The kernel's.
+pub(crate) const ENTRY: u64 = 0xffff_ffff_8100_0000;
+pub(crate) const FAULT: u64 = 0xffff_ffff_8100_1000;
 /// No function is known here.
 pub(crate) const NOWHERE: u64 = 0xb000;
 
@@ -42,11 +50,19 @@ pub(crate) fn functions() -> Timeline {
         ("handler", HANDLER),
         ("restorer", RESTORER),
         ("thunk", THUNK),
+        ("switch", SWITCH),
+        ("_setjmp", SETJMP),
+        ("runtime.morestack.abi0", MORESTACK),
+        ("gogo", GOGO),
     ] {
         function(name, at, SIZE);
     }
     function("first", FIRST, 0x10);
     function("second", SECOND, 0xf0);
+    for (name, at) in [("entry", ENTRY), ("fault", FAULT)] {
+        let bytes = vec![0x90; SIZE as usize];
+        builder.code(KERNEL, PerfTime(0), at, name, bytes);
+    }
     builder.build()
 }
 
@@ -120,8 +136,9 @@ impl Script {
         self.edge(EdgeKind::Return, from, to)
     }
 
+    /// An indirect jump.
     pub(crate) fn jump(&mut self, from: u64, to: u64) -> &mut Self {
-        self.edge(EdgeKind::Jump, from, to)
+        self.edge(EdgeKind::JumpIndirect, from, to)
     }
 
     /// A two-byte system call.
