@@ -238,7 +238,7 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     pub(crate) no_browser: bool,
 
-    /// Serve on this port. Perfetto's page takes files from 9001 alone
+    /// Serve on this port; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 9001)]
     pub(crate) port: u16,
 }

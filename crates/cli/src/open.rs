@@ -50,7 +50,7 @@ pub(crate) fn open(args: &OpenArgs) -> Result<()> {
     File::open(path).with_context(|| path.display().to_string())?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let listener = TcpListener::bind(address).with_context(|| {
-        format!("cannot serve on {address}; if another program does, end it (Perfetto's page takes files from port 9001 alone)")
+        format!("cannot serve on {address}; if another program does, choose another --port")
     })?;
     let address = listener.local_addr()?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();

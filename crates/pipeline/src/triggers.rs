@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ptrail_perfdata::{Capture, Extra, SnapshotNote};
 use ptrail_pt::{Loss, PerfTime, Picos};
 use ptrail_trace::{
-    Function, Opened, Point, PointKind, Recording, SinkError, Span, SpanSink, Track, TrackId,
+    Function, Opened, Point, PointKind, Rate, Recording, SinkError, Span, SpanSink, Track, TrackId,
 };
 
 /// The hits of one thread.
@@ -109,6 +109,10 @@ impl SpanSink for WithHits<'_> {
 
     fn loss(&mut self, track: TrackId, loss: &Loss) -> Result<(), SinkError> {
         self.sink.loss(track, loss)
+    }
+
+    fn rate(&mut self, rate: &Rate) -> Result<(), SinkError> {
+        self.sink.rate(rate)
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 //! cargo xtask testdata   compiles testdata/programs and checks what each program prints
+//! cargo xtask consumers  opens timelines and profiles in programs too heavy for every test run
 //! cargo xtask matrix     every test program with every setting of the trace unit, and with faults
 //! cargo xtask hardware-test
 //!                        what needs a CPU with Intel PT; prints a report to send
@@ -14,6 +15,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -23,6 +25,8 @@ use xtask::{Corpus, Outcome, workspace_root};
 const HELP: &str = "\
 cargo xtask ci         format, lints, tests, licences: what must pass before a change goes in
 cargo xtask testdata   compiles testdata/programs and checks what each program prints
+cargo xtask consumers  opens timelines and profiles in programs too heavy for every test run: installs
+                       them (tools/consumers/setup_all.sh), then runs the tests
 cargo xtask matrix     records every test program with every setting of the trace unit, and with
                        faults, and compares what is decoded with what executed (half an hour)
 cargo xtask hardware-test
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["ci"] => ci(),
         ["testdata"] => testdata(),
+        ["consumers"] => consumers(),
         ["matrix"] => matrix(),
         ["hardware-test"] => hardware_test(),
         ["bench", "decode", ref traces @ ..] => bench_decode(traces),
@@ -68,6 +73,40 @@ fn ci() -> Result<()> {
     cargo("test", &["--workspace", "--exclude", "ptrail-bench"])?;
     // Without the advisories: they need the network, and a new one is no fault of the change at hand.
     cargo_if_installed("deny", &["check", "bans", "licenses", "sources"])
+}
+
+fn consumers() -> Result<()> {
+    let script = workspace_root().join("tools/consumers/setup_all.sh");
+    let output = Command::new(&script)
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| script.display().to_string())?;
+    if !output.status.success() {
+        bail!("{}: {}", script.display(), output.status);
+    }
+    let folder = PathBuf::from(String::from_utf8(output.stdout)?.trim_end());
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut path: Vec<_> = env::split_paths(&path).collect();
+    path.insert(0, folder.join("node24/bin"));
+    let status = Command::new(env!("CARGO"))
+        .args([
+            "test",
+            "-p",
+            "ptrail-export",
+            "-p",
+            "ptrail",
+            "--test",
+            "consumers",
+        ])
+        .env("PATH", env::join_paths(path)?)
+        .env("PYTHONPATH", folder.join("python"))
+        .env("PTRAIL_CONSUMERS", &folder)
+        .current_dir(workspace_root())
+        .status()?;
+    if !status.success() {
+        bail!("cargo test: {status}");
+    }
+    Ok(())
 }
 
 fn matrix() -> Result<()> {

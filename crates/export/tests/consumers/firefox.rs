@@ -1,6 +1,10 @@
 //! The Firefox Profiler's own code, through its command line.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -12,7 +16,7 @@ fn profiler(home: &Path, arguments: &[&str]) -> String {
         "../../target/consumers/node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js",
     );
     let output = Command::new("node")
-        .arg(script)
+        .arg(consumers.join(script))
         .args(arguments)
         .env("HOME", home)
         .output()

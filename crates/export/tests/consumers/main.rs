@@ -1,11 +1,7 @@
 //! Files opened in programs that are too heavy for every test run.
 //!
 //! ```sh
-//! apt-get install chromium golang-go
-//! npm install --prefix target/consumers playwright-core speedscope@1.25.0 \
-//!     @firefox-devtools/profiler-cli@0.10.0 # needs Node.js 24
-//! python3 -m pip install duckdb==2.0.1 opentelemetry-proto==1.45.2
-//! cargo test -p ptrail-export --test consumers
+//! cargo xtask consumers
 //! ```
 
 #![allow(clippy::unwrap_used, missing_docs)]
