@@ -128,6 +128,12 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// What is decoded.
+    #[must_use]
+    pub fn capture(&self) -> &'a Capture {
+        self.capture
+    }
+
     /// With what a stream is decoded.
     #[must_use]
     pub fn context(&self, stream: &Stream<'_>) -> Context<'_> {

@@ -104,7 +104,8 @@ impl Code {
                     code.add(*address, page)?;
                 }
             }
-            Kind::PerfData(_, capture) => {
+            Kind::PerfData(session) => {
+                let capture = session.capture();
                 for entry in &capture.sideband {
                     if let Record::Mmap2 {
                         address,

@@ -19,7 +19,7 @@ pub(crate) fn branches(trace: &Trace, _warm: Duration) -> Result<Option<Row>> {
 
 /// Only for a `perf.data`.
 fn script(trace: &Trace, itrace: &str) -> Result<Option<Row>> {
-    let Kind::PerfData(..) = trace.kind else {
+    let Kind::PerfData(_) = trace.kind else {
         return Ok(None);
     };
     let start = Instant::now();

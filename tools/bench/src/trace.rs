@@ -23,7 +23,7 @@ pub(crate) struct Trace {
 pub(crate) enum Kind {
     Pages(Box<Pages>),
     /// Lives as long as the program.
-    PerfData(Box<Session<'static>>, &'static Capture),
+    PerfData(Box<Session<'static>>),
 }
 
 /// A trace of one process with the memory pages it ran on.
@@ -41,7 +41,7 @@ impl Trace {
             Kind::Pages(Box::new(Pages::open(path)?))
         } else {
             let capture: &'static Capture = Box::leak(Box::new(Capture::open(path)?));
-            Kind::PerfData(Box::new(Session::new(capture)?), capture)
+            Kind::PerfData(Box::new(Session::new(capture)?))
         };
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
@@ -54,7 +54,7 @@ impl Trace {
     pub(crate) fn len(&self) -> u64 {
         match &self.kind {
             Kind::Pages(pages) => pages.bytes.len() as u64,
-            Kind::PerfData(session, _) => session.streams().iter().map(Stream::len).sum(),
+            Kind::PerfData(session) => session.streams().iter().map(Stream::len).sum(),
         }
     }
 
@@ -68,7 +68,7 @@ impl Trace {
                 conversion: None::<TimeConv>,
                 base: PerfTime(0),
             }],
-            Kind::PerfData(session, _) => {
+            Kind::PerfData(session) => {
                 let streams = session.streams().iter();
                 streams.map(|stream| session.context(stream)).collect()
             }
@@ -82,7 +82,7 @@ impl Trace {
                 let segments = cut(&pages.bytes, TraceOffset(0)).segments;
                 segments.into_iter().map(|segment| (0, segment)).collect()
             }
-            Kind::PerfData(session, _) => {
+            Kind::PerfData(session) => {
                 let streams = session.streams().iter().enumerate();
                 let parts =
                     streams.flat_map(|(n, stream)| stream.parts.iter().map(move |p| (n, p)));
