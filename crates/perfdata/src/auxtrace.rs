@@ -324,6 +324,7 @@ mod tests {
                 cyc: mask & 4 != 0,
                 no_return_compression: mask & 8 != 0,
                 mtc_freq: 15 - mask,
+                psb_freq: mask,
                 ..settings()
             };
             let info = AuxtraceInfo::read(&AuxtraceInfo::write(&config, &clock(), false)).unwrap();
@@ -338,7 +339,12 @@ mod tests {
             pmu_type: 8,
             ..AuxtraceInfo::default()
         };
-        assert_eq!(info.pt_config(u64::MAX, None), PtConfig::default());
+        // The place of the PSB period is not told by a mask: it is the same everywhere.
+        let expected = PtConfig {
+            psb_freq: 15,
+            ..PtConfig::default()
+        };
+        assert_eq!(info.pt_config(u64::MAX, None), expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! executed, but for what the recorder declared lost.
 //!
 //! All programs with all settings take half an hour (`cargo xtask matrix`); else each program is
-//! recorded with a few settings, such that every one of them has its turn.
+//! recorded with one setting, such that every one of them has its turn.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn every_program_with_every_setting() {
     for (number, program) in corpus.programs().iter().enumerate() {
         // 7 has no factor in common with the number of settings: all are met in turn.
         let first = 7 * number;
-        let count = if all { settings.len() } else { 2 };
+        let count = if all { settings.len() } else { 1 };
         for place in (first..first + count).map(|place| place % settings.len()) {
             tried[place] = true;
             let fault = check(&corpus, program, settings[place]).err();
