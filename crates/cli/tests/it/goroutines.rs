@@ -10,7 +10,7 @@ use crate::spans::Spans;
 
 /// Compiles the program; `None`, said aloud, without a Go compiler.
 fn build(into: &Path) -> Option<()> {
-    let source = workspace_root().join("testdata/programs/goroutines.go");
+    let source = workspace_root().join("crates/cli/tests/it/goroutines.go");
     let built = Command::new("go")
         .args(["build", "-o"])
         .arg(into)
